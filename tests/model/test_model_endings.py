@@ -8,7 +8,7 @@ from builders import FOR_ANA, NOON, lease
 from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import EndCause, Ending, what_to_do, why_it_ends
 from distributed_grid.model.leases import LeaseState, Notice, Program, Purpose
-from distributed_grid.model.notices import notice_in, told_dict
+from distributed_grid.model.notices import notice_body, notice_in
 
 RELEASING = LeaseState.RELEASING
 
@@ -71,7 +71,7 @@ def test_a_holder_is_told_for_whom_and_when_all_is_over() -> None:
     notice = Notice(10_000, "ana needs it", NOON, NOON + timedelta(seconds=15))
     asked = lease(notice=notice, grace_s=30.0, ending=FOR_ANA)
 
-    told, read = told_dict(asked), notice_in(boost_dict(asked))
+    told, read = notice_body(asked), notice_in(boost_dict(asked))
 
     assert (told["by"], told["cause"], told["ends_at"]) == ("ana", "preempted", "2025-06-01T12:00:30.000Z")
     assert told["claimant"]["priority"] == "high"

@@ -6,7 +6,7 @@ import pytest
 from builders import NOON, lease
 
 from distributed_grid.model.leases import Notice
-from distributed_grid.model.notices import Reply, asks_more, notice_dict, notice_in, reply_of, told_dict
+from distributed_grid.model.notices import Reply, asks_more, notice_body, notice_dict, notice_in, reply_of
 
 NOTICE = Notice(15_000, "ana needs it", NOON, NOON + timedelta(seconds=15))
 
@@ -20,7 +20,7 @@ def test_a_notice_survives_its_json() -> None:
     assert read is not None
     assert (read.amount, read.reason, read.asked_at, read.deadline) == (1.5, NOTICE.reason, NOON, NOTICE.deadline)
     assert notice_in(shown | {"notice": None}) is None
-    assert told_dict(asked) == {"boost_id": "b1", "resource_type": "cpu", **shown["notice"]}
+    assert notice_body(asked) == {"boost_id": "b1", "resource_type": "cpu", **shown["notice"]}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ _SOON_S = 2.0
 
 
 @contextmanager
-def told_if_it_takes_long(message: str, after_s: float = _SOON_S) -> Iterator[None]:
+def message_if_slow(message: str, after_s: float = _SOON_S) -> Iterator[None]:
     """Print the message once if the block takes longer than `after_s`."""
     timer = threading.Timer(after_s, say, [message])
     timer.daemon = True
@@ -103,7 +103,7 @@ def request(
     wait_s = 0.0 if wait is None else seconds("wait", wait, zero_allowed=True)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")
-    with told_if_it_takes_long(_YIELDING):
+    with message_if_slow(_YIELDING):
         granted = client.request_boost(
             {
                 "target_node": target,
@@ -182,16 +182,16 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
     except BoostNotFound as error:
         raise _not_a_boost(client, boost_id, error) from None
 
-    def told(boost: Any) -> str:
+    def text(boost: Any) -> str:
         what = quantity(boost["resource_type"], boost["amount"])
         if boost["state"] == "released":
             return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-        told = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+        said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
         if boost["delivery"] == "reserve" and boost["ending"] is not None and boost["ending"]["deadline"] is not None:
-            told += f"; what still runs in it at {clock(boost['ending']['deadline'])} is ended"
-        return told
+            said += f"; what still runs in it at {clock(boost['ending']['deadline'])} is ended"
+        return said
 
-    show(released, as_json, told)
+    show(released, as_json, text)
     _tell_warnings(released, as_json)
 
 
@@ -226,10 +226,10 @@ def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
     """Report a checkpoint: the work in a boost is saved. Such a boost is taken back first, as it loses little."""
     from distributed_grid.cli.output import clock
 
-    def told(boost: Any) -> str:
+    def text(boost: Any) -> str:
         return f"Boost {boost['boost_id']}: its work is saved as of {clock(boost['checkpointed_at'])}"
 
-    show(client.checkpointed(boost_id), as_json, told)
+    show(client.checkpointed(boost_id), as_json, text)
 
 
 @boost.command(examples=["grid boost renew 3f2a91c0", "grid boost renew 3f2a91c0 --duration 2h"])

@@ -17,7 +17,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.model.endings import TERM_S
 from distributed_grid.run.driver import captured, explained
 from distributed_grid.run.held_lease import HeldLease, reserved
-from distributed_grid.run.monitor import ReclaimTold
+from distributed_grid.run.monitor import ReclaimMessages
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
@@ -64,7 +64,7 @@ def _attended(
     ends: bool,
 ) -> int:
     lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
-    told = ReclaimTold(lease, say, reclaim)
+    told = ReclaimMessages(lease, say, reclaim)
     try:
         while (code := _waited(process, _POLL_S)) is None:
             asked = told.look("The command" if ends else "What runs in this shell")

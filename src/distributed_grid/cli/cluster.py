@@ -36,7 +36,7 @@ def start(config_path: str | None, listening: Listening, adopt: bool, as_json: b
     home = GridHome.find()
     started = start_embedded(home, config_path, progress=say, listening=listening, adopt=adopt)
 
-    def told(found: Any) -> str:
+    def text(found: Any) -> str:
         return "\n".join(
             [
                 f"The cluster {found['cluster']} is up at {found['ray_address']}; grid answers at {found['url']}",
@@ -47,7 +47,7 @@ def start(config_path: str | None, listening: Listening, adopt: bool, as_json: b
             ]
         )
 
-    show(started, as_json, told)
+    show(started, as_json, text)
     say_notes(started)
 
 

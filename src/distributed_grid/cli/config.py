@@ -30,7 +30,7 @@ def check(file: str | None, as_json: bool) -> None:
     """Check FILE (default: the configuration that every command would use)."""
     loaded = _load(file)
 
-    def told(found: Mapping[str, Any]) -> str:
+    def text(found: Mapping[str, Any]) -> str:
         nodes = "1 node" if len(found["nodes"]) == 1 else f"{len(found['nodes'])} nodes"
         sharing = "enabled" if found["resource_sharing_enabled"] else "not enabled"
         return f"OK: {found['source']}: {nodes}, resource sharing {sharing}"
@@ -44,7 +44,7 @@ def check(file: str | None, as_json: bool) -> None:
             "warnings": list(loaded.warnings),
         },
         as_json,
-        told,
+        text,
     )
 
 

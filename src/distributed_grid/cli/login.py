@@ -69,12 +69,12 @@ def logout(as_json: bool) -> None:
     was_there = login.exists()
     login.unlink(missing_ok=True)
 
-    def told(answer: Mapping[str, bool]) -> str:
+    def text(answer: Mapping[str, bool]) -> str:
         if not answer["logged_out"]:
             return "You were not logged in."
         return "Logged out. The token itself is valid until it is revoked: grid token revoke ID"
 
-    show({"logged_out": was_there}, as_json, told)
+    show({"logged_out": was_there}, as_json, text)
 
 
 @click.command(cls=Command, examples=["grid whoami"])

@@ -48,12 +48,12 @@ def sharing_view(status: SharingStatus, canvas: Canvas) -> str:
 
 
 def policy_words(status: PolicyStatus) -> list[str]:
-    def told(what: str, now: str, configured: str) -> str:
+    def setting(what: str, now: str, configured: str) -> str:
         return f"{what} {now}" + (f" (set; configured: {configured})" if configured != now else "")
 
     return [
-        told("mode", status["mode"], status["configured_mode"]),
-        told("policy", status["policy"], status["configured_policy"]),
+        setting("mode", status["mode"], status["configured_mode"]),
+        setting("policy", status["policy"], status["configured_policy"]),
     ]
 
 

@@ -88,14 +88,14 @@ def start(
         was_in = True
         return found
 
-    def told(found: Mapping[str, Any]) -> str:
+    def text(found: Mapping[str, Any]) -> str:
         return (
             f"grid is in the cluster at {found['ray_address']} and answers at {found['url']}\n"
             "  grid cluster status    what is there\n  grid stop              take it out again"
         )
 
     def show_it(found: dict[str, Any]) -> None:
-        show(found, as_json, told)
+        show(found, as_json, text)
         say_notes(found)
 
     if supervise:
@@ -171,7 +171,7 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
     end_supervisors(client.home)
     client.home.controller.unlink(missing_ok=True)
 
-    def told(answer: Any) -> str:
+    def text(answer: Any) -> str:
         return f"grid is out of the cluster; boosts given back: {answer['released']}"
 
-    show(stopped, as_json, told)
+    show(stopped, as_json, text)

@@ -112,13 +112,13 @@ def ls(client: GridClient, as_json: bool) -> None:
 def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
     """End one token by its id, or all tokens of a user by name, at once."""
 
-    def told(answer: RevokedTokens) -> str:
+    def text(answer: RevokedTokens) -> str:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])
 
     revoked = client.revoke_tokens(id_or_name)
     if revoked["unwritten"]:
         say(f"Warning: {revoked['unwritten']}.")
-    show(revoked, as_json, told)
+    show(revoked, as_json, text)
 
 
 def _most(entry: Token) -> str:

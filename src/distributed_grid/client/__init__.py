@@ -342,7 +342,7 @@ class GridClient:
             is_known = self._door is not None
             found, connections = self._door or self._find()
             try:
-                with self._told_if_slow(found.url, patience_s):
+                with self._message_if_slow(found.url, patience_s):
                     answer = connections.ask(
                         method, f"/api/v1{path}", body, params=params, headers=sent, answer_s=patience_s
                     )
@@ -382,7 +382,7 @@ class GridClient:
             return plain_data(result) if self._plain and not as_it_is else result
 
     @contextmanager
-    def _told_if_slow(self, url: str, patience_s: float) -> Iterator[None]:
+    def _message_if_slow(self, url: str, patience_s: float) -> Iterator[None]:
         """Say once what a call waits for; a call that may take longer by nature is given that time first."""
         if self._on_wait is None:
             yield

@@ -70,13 +70,13 @@ class Connections:
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
                 continue
             except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(_told(error)) from error
+                raise Unreachable(_reason(error)) from error
         try:
             return self._ask(self._new(), method, target, content, sent, answer_s)
         except ssl.SSLCertVerificationError as error:
             raise why_untrusted(self._host, error) from error
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(_told(error)) from error
+            raise Unreachable(_reason(error)) from error
 
     def _new(self) -> http.client.HTTPConnection:
         if self._trust is None:
@@ -126,7 +126,7 @@ def listens(address: str, within_s: float = 1.0) -> bool:
     return True
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     match error:
         case http.client.RemoteDisconnected():  # a subclass of the next one, with a good message
             return str(error)

@@ -72,7 +72,7 @@ def ask_apart(
         ) from error
     with process as asked:
         try:
-            said, complained = _told(asked, json.dumps(order), patience_s, meanwhile)
+            said, complained = _answer_of(asked, json.dumps(order), patience_s, meanwhile)
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"The cluster did not answer within {patience_s:.0f} s", try_next=if_silent) from error
         finally:
@@ -90,7 +90,7 @@ def ask_apart(
     return answer
 
 
-def _told(
+def _answer_of(
     asked: "subprocess.Popen[str]", order: str, patience_s: float, meanwhile: Callable[[], None] | None
 ) -> tuple[str, str]:
     """The output of a process until it ends; `TimeoutExpired` if that takes too long."""

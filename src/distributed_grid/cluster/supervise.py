@@ -84,7 +84,7 @@ PutIn = Callable[[Callable[[], None]], dict[str, Any]]
 """Puts the controller in; regularly calls its argument meanwhile."""
 
 
-class ToldToEnd(BaseException):
+class EndRequested(BaseException):
     """A signal asked this process to end."""
 
 
@@ -122,7 +122,7 @@ class Supervisor:
             try:
                 self._forget_earlier_stop()
                 self._supervise()
-            except ToldToEnd as told:
+            except EndRequested as told:
                 stays = (
                     "the controller and all boosts stay in the cluster" if self._was_in else "grid was not put in yet"
                 )
@@ -259,7 +259,7 @@ def _signals_raise() -> Iterator[None]:
     def raise_it(number: int, _: FrameType | None) -> None:
         for each in before:
             signal.signal(each, signal.SIG_DFL)
-        raise ToldToEnd(signal.Signals(number).name)
+        raise EndRequested(signal.Signals(number).name)
 
     wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup

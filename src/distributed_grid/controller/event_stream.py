@@ -55,7 +55,7 @@ class EventStream:
 
     def answer(self, request: Request, after: int, listener: Principal) -> StreamingResponse:
         self._check_room(listener)
-        told = self._told_before(request.headers.get("last-event-id", "")) or after
+        told = self._last_sent(request.headers.get("last-event-id", "")) or after
         return _Counted(self, self.lines(request, told, listener), listener)
 
     def _check_room(self, listener: Principal) -> None:
@@ -79,7 +79,7 @@ class EventStream:
             if not self._listening[listener.token_id]:
                 del self._listening[listener.token_id]
 
-    def _told_before(self, last_id: str) -> int:
+    def _last_sent(self, last_id: str) -> int:
         life, _, number = last_id.partition("-")
         return int(number) if life == self._life and number.isdecimal() and len(number) < 19 else 0
 

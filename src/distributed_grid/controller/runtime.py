@@ -197,7 +197,9 @@ class ControllerRuntime:
                 if not self._patient and not (isinstance(error, AlreadyRunning) and passed < _LOCK_PATIENCE_S):
                     raise
                 if self._patient and passed > _QUIET_S:
-                    self._note_trouble("engine", f"The controller has not started yet: {_told(error)}. It tries again")
+                    self._note_trouble(
+                        "engine", f"The controller has not started yet: {_reason(error)}. It tries again"
+                    )
                 await asyncio.sleep(0.1 if passed < _QUIET_S else _RETRY_S)
             else:
                 self._note_trouble("engine", None)
@@ -258,7 +260,7 @@ class ControllerRuntime:
         except StoreBroken as error:
             if not self._patient:
                 raise
-            self._note_trouble("token", f"{_told(error)}. Until it can be, only users' tokens are good")
+            self._note_trouble("token", f"{_reason(error)}. Until it can be, only users' tokens are good")
             return secrets.token_urlsafe(32)
 
     async def _read_token(self) -> str:
@@ -276,7 +278,7 @@ class ControllerRuntime:
         except StoreBroken as error:
             if not self._patient:
                 raise
-            log.error("the controller goes on without GRID_HOME, and tries again", error=_told(error))
+            log.error("the controller goes on without GRID_HOME, and tries again", error=_reason(error))
 
     async def _until_it_works(self, part: str, work: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -285,8 +287,8 @@ class ControllerRuntime:
             except Exception as error:
                 if not self._patient:
                     raise
-                self._note_trouble(part, f"{_told(error)}. The controller tries again")
-                log.error("the controller cannot start fully", part=part, error=_told(error))
+                self._note_trouble(part, f"{_reason(error)}. The controller tries again")
+                log.error("the controller cannot start fully", part=part, error=_reason(error))
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._note_trouble(part, None)
@@ -346,7 +348,7 @@ class ControllerRuntime:
             self._note_trouble("announce", None)
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, GridError):
         return "; ".join((error.message, *error.because))
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]

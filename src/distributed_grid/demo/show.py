@@ -70,7 +70,7 @@ class Show:
         self._out.print()
         self._out.print(Text.assemble((f"{self._steps}  ", "bold cyan"), (title, "bold")))
 
-    def told(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self._line(Text(text))
 
     def aside(self, text: str) -> None:

@@ -82,7 +82,7 @@ class Story:
         self._check("Every node offers what it started with", self._view.totals, self._base, say=cpus_and_gpus)
 
     def a_job_waits(self) -> None:
-        self._show.told(f"A plain Ray task asks for {self._needs:g} CPUs on {TARGET}, and nowhere else.")
+        self._show.say(f"A plain Ray task asks for {self._needs:g} CPUs on {TARGET}, and nowhere else.")
         self._job = _task(num_cpus=self._needs, label_selector={NAME_LABEL: TARGET})
         self._check(
             "It is pending: no node can run it",

@@ -103,7 +103,7 @@ def _lending(node: Node, usage: Usage, rules: Rules | None) -> NodeLending:
         could, code = lendable(node, usage, rules), closed(node, rules)
     return {
         "lendable": could.to_amounts(),
-        "closed": None if code is None else code.told(NodeFacts(node, usage, rules or NO_RULES)),
+        "closed": None if code is None else code.message(NodeFacts(node, usage, rules or NO_RULES)),
         "gpu_parts": [amount_of(GPU, units) for units in node.gpu_parts],
     }
 

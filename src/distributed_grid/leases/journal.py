@@ -106,10 +106,10 @@ class Journal:
         """Report one event to watchers and to the audit log."""
         self.counts[event] += 1
         is_a_users = who not in (GRID, "") and event not in ALL_TOLD
-        if not (event in FOLDED or is_a_users) or self._is_told(event, who):
+        if not (event in FOLDED or is_a_users) or self._is_written(event, who):
             self._note(event, message, lease, node, who, details)
 
-    def _is_told(self, event: str, who: str) -> bool:
+    def _is_written(self, event: str, who: str) -> bool:
         """Whether to report an event individually; else it is counted, and the count is reported after a while."""
         self._tell_folded()
         fold = self._folds.get((event, who))
@@ -118,13 +118,13 @@ class Journal:
                 return False
             fold = self._folds[(event, who)] = _Fold(self._now())
         fold.count += 1
-        return fold.count <= _told_of(event)
+        return fold.count <= _written_of(event)
 
     def _tell_folded(self) -> None:
         now = self._now()
         for (event, who), fold in list(takewhile(lambda each: now - each[1].since >= _FOLDED_FOR, self._folds.items())):
             del self._folds[(event, who)]
-            if (more := fold.count - _told_of(event)) > 0:
+            if (more := fold.count - _written_of(event)) > 0:
                 told = f"{more} more of these within {_FOLDED_FOR.total_seconds():.0f} s are not listed"
                 self._note(event, told, None, None, who, {"count": more})
 
@@ -201,7 +201,7 @@ class Journal:
         return [*newest][::-1]
 
 
-def _told_of(event: str) -> int:
+def _written_of(event: str) -> int:
     return FOLDED.get(event, FOLDED_ABOVE)
 
 

@@ -24,7 +24,7 @@ from distributed_grid.leases.reclaim import take_reply
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import WATCHED, Lease
-from distributed_grid.model.notices import Reply, asks_more, reply_of, told_dict
+from distributed_grid.model.notices import Reply, asks_more, notice_body, reply_of
 from distributed_grid.store.durable import replace_durably, sync_folder
 
 log = logger()
@@ -128,7 +128,7 @@ class Notices:
     async def tell(self) -> None:
         """Write every notice's file and call every hook, without waiting for the hooks."""
         asked = {lease.id: lease for lease in self._p.ledger if lease.notice}
-        wanted = {lease_id: orjson.dumps(told_dict(lease)) + b"\n" for lease_id, lease in asked.items()}
+        wanted = {lease_id: orjson.dumps(notice_body(lease)) + b"\n" for lease_id, lease in asked.items()}
         if self._files.differ(wanted):
             await self._show(wanted)
         before, self._told = self._told, {}
@@ -172,7 +172,7 @@ class Notices:
         # Checked again: nodes may have come and gone since it was accepted.
         place = hook_place(lease.reclaim_hook or "", self._p.addresses())
         async with self._free:
-            answer = await threads.NODE_TASKS.run(self._call, place, orjson.dumps(told_dict(lease)))
+            answer = await threads.NODE_TASKS.run(self._call, place, orjson.dumps(notice_body(lease)))
         if not answer.is_success:
             raise HookFailed(f"it answered {answer.status}")
         return reply_of(lease.kind, answer.json()) if answer.body.strip() else Reply()

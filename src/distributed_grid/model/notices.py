@@ -60,7 +60,7 @@ def notice_dict(kind: str, notice: Notice | None) -> BoostNotice | None:
     }
 
 
-def told_dict(lease: Lease) -> dict[str, Any]:
+def notice_body(lease: Lease) -> dict[str, Any]:
     """What the holder of a lease that is asked back is told, in its file and by its hook."""
     notice = notice_dict(lease.kind, lease.notice)
     asked = {} if notice is None else {**notice}

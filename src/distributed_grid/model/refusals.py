@@ -94,6 +94,6 @@ class RefusalCode(StrEnum):
         made.reason = reason
         return made
 
-    def told(self, facts: Facts) -> str:
+    def message(self, facts: Facts) -> str:
         """The text with these facts."""
         return self.reason.text.format_map(facts)

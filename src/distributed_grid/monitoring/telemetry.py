@@ -70,7 +70,7 @@ def pending_requests(batch: Iterable[Any], names: Mapping[NodeId, NodeName]) -> 
                 continue
             waiting = demand.num_ready_requests_queued + demand.backlog_size
             never = demand.num_infeasible_requests_queued
-            pinned = _pinned_untold(shape, demand.shape, totals) if never else shape
+            pinned = _pinned_unreported(shape, demand.shape, totals) if never else shape
             for one, count in ((shape, waiting), (pinned, never)):
                 if count:
                     queued = counts.setdefault(one, {})
@@ -99,7 +99,7 @@ def _shape(resources: Mapping[str, float], selectors: Iterable[Any], totals: _To
     return Shape((bundle,)) if bundle.needs or bundle.pin else None
 
 
-def _pinned_untold(shape: Shape, resources: Mapping[str, float], totals: _Totals) -> Shape:
+def _pinned_unreported(shape: Shape, resources: Mapping[str, float], totals: _Totals) -> Shape:
     """The shape of a request that Ray calls infeasible: pinned, if a node is large enough that it may not use."""
     (bundle,) = shape.bundles
     if shape.in_group is not None or bundle.is_pinned:

@@ -108,13 +108,13 @@ class OffloadedProcesses:
         if said["state"] == "prepared":
             await self._go_on(one, said)
         elif said["state"] == "running":
-            self.put(as_told(one, said, OffloadState.RUNNING))
+            self.put(as_reported(one, said, OffloadState.RUNNING))
             await self._keep_lease(one, lease)
         elif said["state"] == "ended":
             state = OffloadState.CANCELLED if is_taken or one.id in self.cancelled else OffloadState.ENDED
-            await self._over(as_told(one, said, state), state, lease.release_reason if lease is not None else None)
+            await self._over(as_reported(one, said, state), state, lease.release_reason if lease is not None else None)
         else:
-            await self._over(as_told(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
+            await self._over(as_reported(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
 
     async def _find_again(self) -> bool:
         """After a restart, find what runs by its actor, and take back the leases of moves that never got so far.
@@ -210,10 +210,10 @@ def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:
     state = OffloadState.MOVING if said["state"] == "prepared" else OffloadState.RUNNING
     began_at, team = parse_instant(said["began_at"]), str(said.get("team", ""))
     found = Offloaded(id=lease_id, state=state, began_at=began_at, team=team, **plain)
-    return as_told(found, said, state)
+    return as_reported(found, said, state)
 
 
-def as_told(one: Offloaded, said: Mapping[str, Any], state: OffloadState) -> Offloaded:
+def as_reported(one: Offloaded, said: Mapping[str, Any], state: OffloadState) -> Offloaded:
     """The record, updated with what its runner reports."""
     return replace(
         one,

@@ -19,7 +19,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.offload import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import Principal
 from distributed_grid.offload.move import KEY, Move, Mover
-from distributed_grid.offload.moved import OffloadedProcesses, as_told
+from distributed_grid.offload.moved import OffloadedProcesses, as_reported
 from distributed_grid.offload.survey import ProcessSurvey, Snapshots, Survey
 from distributed_grid.queue.ownership import check_change
 from distributed_grid.queue.service import BoostService
@@ -107,7 +107,7 @@ class Offloading:
         finally:
             self.processes.moving.discard(lease.id)
             self._moves[asker.token_id] -= 1
-        running = self.processes.put(as_told(begun, said, OffloadState.RUNNING))
+        running = self.processes.put(as_reported(begun, said, OffloadState.RUNNING))
         self._p.journal.note(
             "offloaded",
             f"{begun.label}: process {begun.from_pid} of {begun.from_node} is process {running.pid} of {begun.to_node}"

@@ -104,7 +104,9 @@ class AttachedRun:
         until = time.monotonic() + (wait_s or 0.0)
         while wait_s and not self._registry.is_at(name, count):
             if time.monotonic() > until:
-                raise CannotScale(f"{name} does not have {count} members after {wait_s:g} s", because=self._last_told())
+                raise CannotScale(
+                    f"{name} does not have {count} members after {wait_s:g} s", because=self._last_events()
+                )
             time.sleep(_POLL_S)
             with suppress(*_NO_ANSWER):
                 self.status()
@@ -155,7 +157,7 @@ class AttachedRun:
         except _NO_ANSWER:
             return False
 
-    def _last_told(self) -> list[str]:
+    def _last_events(self) -> list[str]:
         return [event["told"] for event in self._record["events"][-3:]]
 
     def _follow(self) -> None:

@@ -85,7 +85,7 @@ class RunOutput:
     wipe: Callable[[], None]
 
 
-class ReclaimTold:
+class ReclaimMessages:
     """Tells the user and the program that the lease is asked back: once, and again if that changes."""
 
     def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
@@ -152,7 +152,7 @@ class RunMonitor:
         self._driver, self._lease, self._reports, self._output = driver, lease, reports, output
         self._signals = signals
         self._asked: EndRequest | None = None
-        self._reclaim = ReclaimTold(lease, output.say, reclaim_file)
+        self._reclaim = ReclaimMessages(lease, output.say, reclaim_file)
         self.is_taken = False
 
     @property

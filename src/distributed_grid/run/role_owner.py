@@ -32,7 +32,7 @@ _LOOK_S: Final = 1.0
 _SHOWN: Final = "\n\t"
 
 
-class ToldToEnd(BaseException):
+class EndRequested(BaseException):
     """A signal came; as with KeyboardInterrupt, everything is released on the way out."""
 
 
@@ -52,12 +52,12 @@ class Answer:
 def keep(order: Mapping[str, Any], answer: Answer) -> int:
     """Start the run, keep it, end it. Returns the exit code."""
     workload = load_workload(order["file"]).workload
-    with _told_by_signals() as signals:
+    with _receiving_signals() as signals:
         _connect(order)
         signals.listen()  # Ray's own handlers would end the process without notifying the run
         try:
             return _keep_running(workload, order["name"], order["wait_s"], answer)
-        except ToldToEnd:
+        except EndRequested:
             _say(f"{order['name']} was told to end")
             return 0
 
@@ -106,7 +106,7 @@ def _connect(order: Mapping[str, Any]) -> None:
 
 
 class _Signals:
-    """The first signal that asks for the end raises `ToldToEnd`; later ones are ignored, as the end is under way."""
+    """The first signal that asks for the end raises `EndRequested`; later ones are ignored, as the end is under way."""
 
     def __init__(self) -> None:
         self._came = False
@@ -118,11 +118,11 @@ class _Signals:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if not self._came:
             self._came = True
-            raise ToldToEnd(number)
+            raise EndRequested(number)
 
 
 @contextmanager
-def _told_by_signals() -> Iterator[_Signals]:
+def _receiving_signals() -> Iterator[_Signals]:
     signals = _Signals()
     signals.listen()
     try:
@@ -161,7 +161,7 @@ def main() -> int:
             _say("\n  ".join([error.message, *error.because]))
         answer.give({"error": error.to_dict()})
         return error.exit_code
-    except ToldToEnd:
+    except EndRequested:
         return 0
     except Exception as error:  # noqa: BLE001 - sent to the starting process; the traceback is in the output
         traceback.print_exc()

@@ -44,7 +44,7 @@ class Order:
         """Where classes are looked up."""
         return str(Path(self.working_dir or ".").absolute())
 
-    def told(self, home: GridHome, answer_fd: int) -> dict[str, Any]:
+    def to_dict(self, home: GridHome, answer_fd: int) -> dict[str, Any]:
         return {
             "home": str(home.path),
             "name": self.name,
@@ -140,7 +140,7 @@ class OwnerProcess:
                 )
         assert process.stdin is not None
         with process.stdin as pipe:
-            pipe.write(json.dumps(self._order.told(self._home, answer_fd)).encode())
+            pipe.write(json.dumps(self._order.to_dict(self._home, answer_fd)).encode())
         return process
 
     def _last_lines(self) -> list[str]:

@@ -16,7 +16,7 @@ from distributed_grid.cli.plan import why_view
 from distributed_grid.cli.resource_sharing import queue_view, sharing_view
 from distributed_grid.cli.role_runs_view import runs_view
 from distributed_grid.cli.tables import boost_card
-from distributed_grid.cli.top.dialogs import BoostForm, Confirm, Help, told
+from distributed_grid.cli.top.dialogs import BoostForm, Confirm, Help, error_text
 from distributed_grid.cli.top.feed import EVERY_S, Feed, Seen, in_background
 from distributed_grid.cli.top.overview import Overview
 from distributed_grid.cli.top.page import Page
@@ -128,7 +128,7 @@ class TopApp(App[None]):
     def _released(self, result: Boost | GridError) -> None:
         self._feed.hurry()
         if isinstance(result, GridError):
-            self.notify(told(result), severity="error", markup=False)
+            self.notify(error_text(result), severity="error", markup=False)
         else:
             self.notify(f"Boost {result['boost_id'][:8]} is {result['state']}")
 

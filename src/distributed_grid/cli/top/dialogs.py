@@ -154,7 +154,7 @@ class BoostForm(ModalScreen["Boost | None"]):
                 fractional_gpus=True,
             )
         except GridError as error:
-            self._tell(told(error))
+            self._tell(error_text(error))
             return
         body: BoostRequest = {
             "target_node": self._target,
@@ -179,7 +179,7 @@ class BoostForm(ModalScreen["Boost | None"]):
             return  # the user closed the form before the answer; a granted boost appears in the table
         if isinstance(result, GridError):
             self.query_one("#request", Button).disabled = False
-            self._tell(told(result))
+            self._tell(error_text(result))
         else:
             self.dismiss(result)
 
@@ -187,7 +187,7 @@ class BoostForm(ModalScreen["Boost | None"]):
         self.query_one("#told", Static).update(text)
 
 
-def told(error: GridError) -> str:
+def error_text(error: GridError) -> str:
     """An error as lines: what happened, what to do next, and why. A long list of reasons comes last."""
     next_step = [f"Try: {error.try_next}"] if error.try_next else []
     lines = [error.message, *next_step, *(f"- {line}" for line in error.because)]

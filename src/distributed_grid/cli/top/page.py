@@ -12,7 +12,7 @@ from textual.widgets import Footer, Static
 
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.output import readable
-from distributed_grid.cli.top.dialogs import told
+from distributed_grid.cli.top.dialogs import error_text
 from distributed_grid.cli.top.feed import EVERY_S, in_background
 from distributed_grid.errors import GridError
 
@@ -69,7 +69,7 @@ class Page(Screen[None]):
         trouble = self.query_one("#page-trouble", Static)
         trouble.display = isinstance(found, GridError)
         if isinstance(found, GridError):
-            trouble.update(told(found))
+            trouble.update(error_text(found))
         else:
             self._found = readable(found)
             self._draw()

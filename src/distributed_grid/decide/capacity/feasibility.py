@@ -178,7 +178,7 @@ def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
     code, kind = found
     could = min(offer.ask.units, most_of(node, offer, usage)) if code.reason.by_amount else 0
     facts = NodeFacts(node, usage, offer.rules, kind, offer.need[kind], offer.ask.target, offer.ask.source)
-    return Refusal(node.name, code, code.told(facts), could)
+    return Refusal(node.name, code, code.message(facts), could)
 
 
 # -- in words --------------------------------------------------------------------------------------------------

@@ -170,7 +170,9 @@ class Snapshot(NodeTable):
 
 def _held(node: NodeName, ahead: int) -> Refusal:
     requests = "1 request" if ahead == 1 else f"{ahead or 'the'} requests"
-    return Refusal(node, RefusalCode.OTHERS_AHEAD, RefusalCode.OTHERS_AHEAD.told({"ahead": f"{requests} ahead of it"}))
+    return Refusal(
+        node, RefusalCode.OTHERS_AHEAD, RefusalCode.OTHERS_AHEAD.message({"ahead": f"{requests} ahead of it"})
+    )
 
 
 class _Moves:

@@ -53,16 +53,16 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
     policy = min((FailurePolicy(role.failure_policy) for role in hosted), key=STRICTEST_FIRST.index)
     if why := _why_it_ends(failure, hosted, policy, who):
         all_roles = tuple(role.name for role in workload.roles)
-        return Verdict(Act.END, all_roles, failure.index, f"{why}{_told_last(failure)}")
+        return Verdict(Act.END, all_roles, failure.index, f"{why}{_last_words(failure)}")
     if policy is FailurePolicy.RESTART_GANG:
         names = tuple(role.name for role in group)
         then = f"all of {'+'.join(names)} restart{_nth_restart(failure, hosted)}"
-        return Verdict(Act.RESTART_GANG, names, failure.index, f"{_told(failure, who)}; {then}")
+        return Verdict(Act.RESTART_GANG, names, failure.index, f"{_what_failed(failure, who)}; {then}")
     names = tuple(role.name for role in hosted)
     if policy is FailurePolicy.RESTART:
-        told = f"{_told(failure, who)}; it restarts{_nth_restart(failure, hosted)}"
+        told = f"{_what_failed(failure, who)}; it restarts{_nth_restart(failure, hosted)}"
         return Verdict(Act.RESTART, names, failure.index, told)
-    told = f"{_told(failure, who)}; the run goes on with {failure.left or 'none'} of {hosted[0].name}"
+    told = f"{_what_failed(failure, who)}; the run goes on with {failure.left or 'none'} of {hosted[0].name}"
     return Verdict(Act.GO_ON, names, failure.index, told)
 
 
@@ -107,12 +107,12 @@ def _may_restart(hosted: tuple[RoleSpec, ...]) -> int | None:
     return min((most for most in said if most != FOR_EVER), default=None)
 
 
-def _told(failure: Failure, who: str) -> str:
+def _what_failed(failure: Failure, who: str) -> str:
     where = f" on {failure.node}" if failure.node else ""
     return f"{who} {failure.what}{where}{': ' if failure.why else ''}{failure.why}"
 
 
-def _told_last(failure: Failure) -> str:
+def _last_words(failure: Failure) -> str:
     said = ": ".join(part for part in (failure.node, failure.why) if part)
     return f" ({said})" if said else ""
 

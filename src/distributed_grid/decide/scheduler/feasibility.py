@@ -171,7 +171,7 @@ def why_not(sought: Sought, name: NodeName) -> str:
     if sought.home >= 0 and columns.cordoned[sought.home]:
         code = RefusalCode.COOLING_DOWN
     if code is not None:
-        return code.told(columns.facts(row, sought.target) or {})
+        return code.message(columns.facts(row, sought.target) or {})
     if told := _why_not_allowed(sought, row):
         return _ruled_out(told)
     if fits_itself(sought, row) or (is_home and sought.carrier() is not None):
@@ -209,11 +209,11 @@ def _lacking(sought: Sought, row: int) -> str:
         return told + boosts
     waits_longer = sought.columns.names[row] in sought.earmarked
     ahead = "a task that has waited longer" if waits_longer else "requests ahead of it, or was taken meanwhile"
-    return RefusalCode.OTHERS_AHEAD.told({"ahead": ahead})
+    return RefusalCode.OTHERS_AHEAD.message({"ahead": ahead})
 
 
 def _ruled_out(conditions: str) -> str:
-    return RefusalCode.RULED_OUT.told({"conditions": conditions})
+    return RefusalCode.RULED_OUT.message({"conditions": conditions})
 
 
 def earmarks_for(sought: Sought) -> set[NodeName]:

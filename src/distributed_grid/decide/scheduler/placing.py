@@ -92,12 +92,12 @@ def _others(sought: Sought, scores: Floats, best: int, could: int) -> tuple[Alte
     rest[best] = -np.inf
     for _ in range(count):  # faster than sorting for so few
         row = int(np.argmax(rest))
-        found.append(Alternative(names[row], round(float(rest[row]), 4), _told(sought, row)))
+        found.append(Alternative(names[row], round(float(rest[row]), 4), _reason(sought, row)))
         rest[row] = -np.inf
     return tuple(found)
 
 
-def _told(sought: Sought, row: int) -> str:
+def _reason(sought: Sought, row: int) -> str:
     if row == sought.home and not fits_itself(sought, row):
         return "in a boost"
     return f"{sought.left[row]:.0%} of it would be left"

@@ -181,7 +181,7 @@ class NodeColumns:
         if found is None:
             return ""
         code, kind = found
-        return code.told(replace(facts, kind=kind, units=needs[kind]))
+        return code.message(replace(facts, kind=kind, units=needs[kind]))
 
     def named(self, names: Iterable[NodeName]) -> Mask:
         mask = np.zeros(len(self), dtype=bool)

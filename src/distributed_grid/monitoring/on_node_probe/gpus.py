@@ -52,7 +52,7 @@ class Gpus:
             there = int(self._nvml.nvmlDeviceGetCount())
         except self._nvml.NVMLError as error:
             self._close(now)
-            self._reason = _told(self._nvml, error, _WHY_NONE)
+            self._reason = _message(self._nvml, error, _WHY_NONE)
             return [], self._reason
         if reason := self._why_none(there):
             return [], reason
@@ -70,7 +70,7 @@ class Gpus:
                 self._nvml.nvmlInit()
                 self._is_open, self._try_again_at = True, 0.0
             except self._nvml.NVMLError as error:
-                self._reason = _told(self._nvml, error, _WHY_NONE)
+                self._reason = _message(self._nvml, error, _WHY_NONE)
                 self._try_again_at = now + _TRY_AGAIN_S
         return self._is_open
 
@@ -111,11 +111,11 @@ class Gpus:
         if is_index and int(which) >= there:
             return found | {"silent_because": f"the driver sees only {there} GPU{'s' * (there != 1)} on this node"}
         try:
-            return found | self._told_by(self._handle(which, there))
+            return found | self._read(self._handle(which, there))
         except self._nvml.NVMLError as error:
-            return found | {"silent_because": _told(self._nvml, error, _WHY_SILENT)}
+            return found | {"silent_because": _message(self._nvml, error, _WHY_SILENT)}
 
-    def _told_by(self, handle: Any) -> dict[str, Any]:
+    def _read(self, handle: Any) -> dict[str, Any]:
         nvml, asked = self._nvml, self._asked
         memory = asked(self._memory, handle)
         utilisation = asked(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -210,7 +210,7 @@ def nvml_from(compressed_source: bytes) -> Any:
     return module
 
 
-def _told(nvml: Any, error: Any, known: dict[str, str]) -> str:
+def _message(nvml: Any, error: Any, known: dict[str, str]) -> str:
     """For a person: a known explanation, else the driver's own words."""
     for name, meaning in known.items():
         if error.value == getattr(nvml, f"NVML_ERROR_{name}"):

@@ -18,7 +18,7 @@ from distributed_grid.roles.on_node.making import (
     is_generator,
     make_instance,
     methods_of,
-    told_of_peers,
+    wants_peers,
 )
 from distributed_grid.roles.on_node.peers import Peers
 from distributed_grid.roles.role_class import concurrency_of
@@ -46,7 +46,7 @@ class LocalMember:
 
     @property
     def wants_peers(self) -> bool:
-        return told_of_peers(self._cls)
+        return wants_peers(self._cls)
 
     def tell(self, peers: Peers) -> LocalRef:
         ref = LocalRef()

@@ -48,7 +48,7 @@ def is_generator(function: Any) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
-def told_of_peers(cls: Any) -> bool:
+def wants_peers(cls: Any) -> bool:
     return callable(getattr(cls, ON_PEERS, None))
 
 

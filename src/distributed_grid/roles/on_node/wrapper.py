@@ -26,13 +26,13 @@ class RayActorWrapper:
     def __getattr__(self, name: str) -> Any:
         # A name that begins with "_" is never a role's, and `_methods` does not exist yet during unpickling.
         if name.startswith("_") or name not in self._methods:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}{self._told(name)}")
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{self._methods_listed(name)}")
         return getattr(self._actor, wire_name(self._role, name))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_keep": None}
 
-    def _told(self, name: str) -> str:
+    def _methods_listed(self, name: str) -> str:
         if name.startswith("_"):
             return ""
         return f"; {self._role} has {', '.join(sorted(self._methods)) or 'no methods'}"

@@ -53,7 +53,7 @@ class Hosting:
 
     def greets(self, role: str) -> bool:
         """Whether its class defines `on_peers`."""
-        return making.told_of_peers(self._classes[role])
+        return making.wants_peers(self._classes[role])
 
     def ports_on(self, node_id: NodeId, count: int) -> Any:
         """A reference to the node's address and `count` free ports there."""

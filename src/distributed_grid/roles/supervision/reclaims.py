@@ -26,7 +26,7 @@ ON_RECLAIM: Final = "on_reclaim"
 
 
 @dataclass(slots=True)
-class _Told:
+class _Notified:
     """One place that is being reclaimed, and the answers that its members still owe."""
 
     waits: list[Any]
@@ -37,7 +37,7 @@ class _Told:
 class Reclaims:
     def __init__(self, parts: RunParts) -> None:
         self._p = parts
-        self._told: dict[str, _Told] = {}
+        self._notified: dict[str, _Notified] = {}
 
     def look(self) -> None:
         """Notify members whose place is newly being reclaimed, and release places whose members are done."""
@@ -46,16 +46,16 @@ class Reclaims:
             for held in self._p.held
             if held.boost_id is not None and (ending := self._p.places.asked(held)) is not None
         }
-        self._told = {boost_id: told for boost_id, told in self._told.items() if boost_id in asked}
+        self._notified = {boost_id: told for boost_id, told in self._notified.items() if boost_id in asked}
         for boost_id, (held, ending) in asked.items():
-            if boost_id not in self._told:
-                self._told[boost_id] = self._tell(held, ending)
-            elif self._are_done(self._told[boost_id]):
-                self._told[boost_id].may_go = False  # once
+            if boost_id not in self._notified:
+                self._notified[boost_id] = self._tell(held, ending)
+            elif self._are_done(self._notified[boost_id]):
+                self._notified[boost_id].may_go = False  # once
                 self._p.note(f"{self._who(held)}: done, and the place on {held.holding.node} is returned")
                 self._p.places.let_go(held)
 
-    def _tell(self, held: Held, ending: BoostEnding) -> _Told:
+    def _tell(self, held: Held, ending: BoostEnding) -> _Notified:
         processes = self._in(held)
         until = "" if ending["deadline"] is None else f"; kept until {stamp(parse_instant(ending['deadline']))}"
         self._p.note(
@@ -68,9 +68,9 @@ class Reclaims:
             hooks = [role for role in process.key if ON_RECLAIM in self._p.process_set.hosting.methods(role)]
             has_all = has_all and bool(hooks)
             told += [getattr(process.handle, wire_name(role, ON_RECLAIM)).remote(notice) for role in hooks]
-        return _Told(told, has_all)
+        return _Notified(told, has_all)
 
-    def _are_done(self, told: _Told) -> bool:
+    def _are_done(self, told: _Notified) -> bool:
         """Whether all members have answered True. A member that fails to answer keeps its place until the deadline."""
         if told.waits:
             answered, told.waits = ray.wait(told.waits, num_returns=len(told.waits), timeout=0, fetch_local=True)

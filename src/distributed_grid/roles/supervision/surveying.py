@@ -29,7 +29,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Known:
     """What a controller knows of the nodes and Ray does not."""
 
     names: dict[NodeId, NodeName]
@@ -47,7 +47,7 @@ class Surveyor:
         self.client = client
         self.gateway = RayCluster(ray.get_runtime_context().gcs_address)
         self._observer = Observer(self.gateway, loaded_config(None))
-        self._last: _Told | None = None
+        self._last: _Known | None = None
         self._ask_at = 0.0
 
     @classmethod
@@ -91,7 +91,7 @@ class Surveyor:
         if self.client is None:
             return Survey(seen, ids)
         # Amounts are Ray's own, exact and current. Names and limits are the controller's.
-        told = self._told_by(self.client)
+        told = self._known_to(self.client)
         named = {own: told.names.get(node_id, own) for own, node_id in ids.items()}
         found = [
             replace(seen[own], name=name, lends=told.limits[name].lends, closed=told.limits[name].closed)
@@ -101,7 +101,7 @@ class Surveyor:
         ]
         return Survey(Inventory(found), {named[own]: node_id for own, node_id in ids.items()})
 
-    def _told_by(self, client: GridClient) -> _Told:
+    def _known_to(self, client: GridClient) -> _Known:
         if self._last is not None and time.monotonic() < self._ask_at:
             return self._last
         try:
@@ -114,8 +114,8 @@ class Surveyor:
         known = live_inventory(nodes)
         names = {node["node_id"]: node["name"] for node in nodes["nodes"] if node["alive"]}
         # A node that is absent now is left out: it may be back while the controller is away and cannot say so.
-        self._last = _Told(names, Inventory(known[name] for name in names.values()))
-        return _Told(names, known)
+        self._last = _Known(names, Inventory(known[name] for name in names.values()))
+        return _Known(names, known)
 
     def name_of(self, node_id: NodeId) -> NodeName:
         return next((name for name, one in self.look().ids.items() if one == node_id), node_id)
