@@ -57,7 +57,7 @@ def made_by_grid(grid: LiveGrid, target: str, cause: str) -> list[dict[str, Any]
 
 
 class TestResourceSharingManager:
-    def test_a_request_that_fits_is_met_at_once_and_goes_home_when_released(self, grid: LiveGrid) -> None:
+    def test_a_request_that_fits_is_met_at_once_and_is_returned_when_released(self, grid: LiveGrid) -> None:
         async def use() -> None:
             async with ResourceSharingManager() as sharing:
                 allocation = await sharing.request_resource("head", "cpu", 2, "high", 600)

@@ -144,7 +144,7 @@ def test_a_run_that_is_over_is_forgotten(runs: ServedGrid, state: str) -> None:
     assert runs.store.kept == {}
 
 
-def test_what_a_lost_run_held_goes_home_and_nothing_else_that_its_record_names(runs: ServedGrid) -> None:
+def test_what_a_lost_run_held_is_returned_and_nothing_else_that_its_record_names(runs: ServedGrid) -> None:
     def lease(**what: Any) -> str:
         body = {"target_node": "a", "resource_type": "cpu", "amount": 1, "delivery": "reserve"} | what
         return str(ask(runs, "POST", "/boosts", body)[1]["boost_id"])

@@ -195,7 +195,7 @@ def test_what_is_planned_is_what_a_grant_then_says() -> None:
     assert said.grant == then
 
 
-def test_what_winds_down_is_waited_for_and_nobody_yields() -> None:
+def test_what_winds_down_is_waited_for_and_no_lease_yields() -> None:
     going = replace(LENT, state=LeaseState.RELEASING, release_asked_at=NOON)
     said = outlook(ask(amount=4, priority=AllocationPriority.CRITICAL), FULL, leases=(going,))
     assert (said.grant, said.preemption) == (None, None)

@@ -56,7 +56,7 @@ def test_twice_the_weight_is_half_the_burden() -> None:
     assert burden(team("blue", weight=2.0), accounts, NOON) == burden(team("red"), accounts, NOON) / 2
 
 
-def test_what_came_home_is_not_charged() -> None:
+def test_what_was_returned_is_not_charged() -> None:
     assert charged({}, (lease(state=LeaseState.RELEASED),), CLUSTER, NOON + HOUR) == {}
 
 

@@ -155,14 +155,14 @@ def test_a_node_does_not_reserve_for_others_what_it_has_only_borrowed() -> None:
 
 @pytest.mark.parametrize("state", [s for s in LeaseState if s is not LeaseState.RELEASED])
 @pytest.mark.parametrize("delivery", Delivery)
-def test_what_is_lent_counts_against_the_limit_until_it_is_home(state: LeaseState, delivery: Delivery) -> None:
+def test_what_is_lent_counts_against_the_limit_until_it_is_returned(state: LeaseState, delivery: Delivery) -> None:
     lender = node(cpus=8, limits=limits(cpu=4), used=cpu(3))
     loan = lease(amount=3, state=state, delivery=delivery)
     assert codes(plan(ask(), lender, leases=(loan,)))["gpu1"] is RefusalCode.LENDING_LIMIT_REACHED
     assert isinstance(plan(ask(amount=1), lender, leases=(loan,)), Grant)
 
 
-def test_what_came_home_no_longer_counts() -> None:
+def test_what_was_returned_no_longer_counts() -> None:
     lender = node(cpus=8, limits=limits(cpu=4))
     assert isinstance(plan(ask(), lender, leases=(lease(amount=3, state=LeaseState.RELEASED),)), Grant)
 

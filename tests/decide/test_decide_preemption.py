@@ -75,7 +75,7 @@ def victims(found: Preemption | None) -> list[str]:
         (low("b", kind="memory"), "it is of another kind"),
     ],
 )
-def test_nobody_yields_who_must_not_or_cannot_help(held: Lease, why: str) -> None:
+def test_no_lease_yields_that_must_not_or_cannot_help(held: Lease, why: str) -> None:
     assert plan(URGENT, held) is None, why
 
 
@@ -99,7 +99,7 @@ def test_the_other_policies_preempt(policy: SharingPolicy) -> None:
     assert victims(plan(URGENT, low("b"), policy=policy)) == ["b"]
 
 
-def test_nobody_yields_to_what_can_be_met_without() -> None:
+def test_no_lease_yields_to_what_can_be_met_without() -> None:
     assert plan(URGENT, low("b"), nodes=(node("gpu1", cpus=8, used=cpu(2)),)) is None
 
 
@@ -114,7 +114,7 @@ def test_nobody_yields_to_what_can_be_met_without() -> None:
         low("going", notice=Notice(20_000, "", NOON, NOON + timedelta(seconds=15))),
     ],
 )
-def test_nobody_yields_where_waiting_is_enough(going: Lease) -> None:
+def test_no_lease_yields_where_waiting_is_enough(going: Lease) -> None:
     assert plan(URGENT, low("b"), going) is None
 
 
@@ -132,7 +132,7 @@ def test_of_a_holder_that_is_asked_for_a_part_only_that_part_counts() -> None:
     assert plan(replace(URGENT, units=10_000), low("b"), asked_already) is None
 
 
-def test_what_came_home_in_part_is_not_counted_twice() -> None:
+def test_what_was_returned_in_part_is_not_counted_twice() -> None:
     """3 of 4 CPUs are back already, and the lender's own work has them."""
     going = low("going", amount=4, state=LeaseState.RELEASING)
     kept = low("b", amount=1)
@@ -240,7 +240,7 @@ def test_a_return_helps_against_all_that_is_a_matter_of_amounts(there: Node, rul
         ({}, {"cordoned": frozenset({"gpu-master"})}),
     ],
 )
-def test_nobody_yields_where_the_node_could_not_lend_anyway(
+def test_no_lease_yields_where_the_node_could_not_lend_anyway(
     changes: dict[str, object], rules: dict[str, object]
 ) -> None:
     held = low("b")

@@ -53,7 +53,7 @@ def test_a_team_has_no_more_than_its_guarantee_and_what_it_may_borrow(
 
 @pytest.mark.parametrize("state", LeaseState)
 @pytest.mark.parametrize("delivery", Delivery)
-def test_what_a_team_has_counts_until_it_is_home(state: LeaseState, delivery: Delivery) -> None:
+def test_what_a_team_has_counts_until_it_is_returned(state: LeaseState, delivery: Delivery) -> None:
     over = why("ml", cpu(3), has("ml", 4, state=state, delivery=delivery))
     assert (over is None) == (state is LeaseState.RELEASED)
 

@@ -283,7 +283,7 @@ def test_what_is_still_expected_is_not_returned() -> None:
 # -- returning and renewing -------------------------------------------------------------------------------------
 
 
-def test_what_is_not_needed_any_more_goes_home_after_the_policys_rounds() -> None:
+def test_what_is_not_needed_any_more_is_returned_after_the_policys_rounds() -> None:
     relieved = Round(use=hot("gpu-master", 0.2), leases=(own(),))
 
     assert relieved.after(2) == ()
@@ -314,18 +314,18 @@ def test_what_would_bring_the_pressure_back_is_not_returned() -> None:
     assert Round(nodes=nodes, use=hot("gpu-master", 0.2), leases=(own(4),)).after(9) != ()
 
 
-def test_what_was_borrowed_goes_home_also_when_the_policy_was_changed_since() -> None:
+def test_what_was_borrowed_is_returned_also_when_the_policy_was_changed_since() -> None:
     changed = Round(leases=(own(),), policy=SharingPolicy.CONSERVATIVE, mode=SharingMode.SHARE_AND_OFFLOAD)
     assert isinstance(changed.after(5)[0], Return)
 
 
-def test_one_nodes_loans_go_home_one_by_one() -> None:
+def test_one_nodes_loans_are_returned_one_by_one() -> None:
     bigger = node("gpu-master", borrowed=cpu(2))
     two = Round(nodes=(bigger, GPU1, GPU2), leases=(own(1, id="b2"), own(1, id="b1")))
     assert [action.lease.id for action in two.after(3) if isinstance(action, Return)] == ["b1"]
 
 
-def test_what_was_borrowed_for_waiting_work_goes_home_when_nothing_waits_and_it_is_idle() -> None:
+def test_what_was_borrowed_for_waiting_work_is_returned_when_nothing_waits_and_it_is_idle() -> None:
     made = own(cause=Cause.DEMAND)
     used, idle = node("gpu-master", borrowed=cpu(2), used=cpu(5)), node("gpu-master", borrowed=cpu(2), used=cpu(4))
     again = demand(shape("gpu-master", cpu=6), idle, GPU1, GPU2)
@@ -403,7 +403,7 @@ def test_lenders_are_protected_under_every_policy_and_in_every_mode(policy: Shar
     assert isinstance(lent.after(rounds)[0], Relieve)
 
 
-def test_where_grid_does_not_act_by_itself_nothing_moves_but_comes_home() -> None:
+def test_where_grid_does_not_act_by_itself_nothing_moves_except_returns() -> None:
     still = Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(lease(age_s=OLD),))
     (action,) = replace(still, mode=SharingMode.SHARE_AND_OFFLOAD).after(3)
     assert isinstance(action, Relieve)

@@ -174,7 +174,7 @@ def test_a_loan_elsewhere_is_not_held_up_by_one_that_was_lost() -> None:
 
 
 def test_a_loan_elsewhere_is_not_held_up_by_a_source_that_came_back_whole() -> None:
-    """a is home again while b uses what a had lent it: 2 too much, and no more than that when c lends 2 to d."""
+    """a is back while b uses what a had lent it: 2 too much, and no more than that when c lends 2 to d."""
     bases, before, reached = cpus(a=4, b=4, c=4, d=4), cpus(a=4, b=6, c=4, d=4), cpus(a=4, b=6, c=2, d=4)
     growth = grow(
         reached, loan("1", "a", "b", 2, LOST, age_s=9), loan("2", "c", "d", 2, GRANTING), bases=bases, before=before
@@ -235,7 +235,7 @@ def test_what_is_in_use_is_blamed_on_a_loan_that_somebody_waits_for() -> None:
     assert growth.outstanding == {"1": 10_000}
 
 
-def test_what_is_in_use_is_not_blamed_on_a_loan_whose_source_is_home() -> None:
+def test_what_is_in_use_is_not_blamed_on_a_loan_whose_source_is_back() -> None:
     """As before, but c is back with all that it started with."""
     reached = cpus(a=3, b=5, c=4)
     growth = grow(reached, loan("1", "a", "b", 1, RELEASING, age_s=9), loan("2", "c", "b", 1, RELEASING))

@@ -102,7 +102,7 @@ def test_an_empty_file_gives_way_to_the_previous_one(lab: WholeGrid) -> None:
     assert len(lab.leases) == 2
 
 
-def test_with_both_files_damaged_everything_goes_home_and_both_are_kept(lab: WholeGrid) -> None:
+def test_with_both_files_damaged_everything_is_returned_and_both_are_kept(lab: WholeGrid) -> None:
     two_boosts(lab)
     lab.bury()
     lab.home.boosts.write_bytes(b"{")
@@ -206,7 +206,7 @@ def test_what_cannot_be_written_is_refused_and_changes_nothing(on_disk: WholeGri
 
 
 @pytest.mark.parametrize(("trouble", "why"), TROUBLES)
-def test_capacity_comes_home_even_if_that_cannot_be_written(on_disk: WholeGrid, trouble: Trouble, why: str) -> None:
+def test_capacity_returns_even_if_that_cannot_be_written(on_disk: WholeGrid, trouble: Trouble, why: str) -> None:
     """By a release, by expiry and because the source died: one of each."""
     lab = on_disk
     asked = lab.run(lab.service.request(ask("b", amount=1)))

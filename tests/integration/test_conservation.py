@@ -1,4 +1,4 @@
-"""Many clients at once: at no moment does the cluster show more than there is, and in the end all is home."""
+"""Many clients at once: at no moment does the cluster show more than there is, and in the end all is returned."""
 
 import os
 import random

@@ -176,7 +176,7 @@ def test_a_cpu_boost_for_an_intensive_computation(grid: LiveGrid) -> None:
 
     assert "12 queens: 14,200 solutions" in shown
     assert "The number is right." in shown
-    until(lambda: boosts(grid) == [], 10, "all is home")
+    until(lambda: boosts(grid) == [], 10, "everything is returned")
 
 
 @pytest.mark.cluster

@@ -202,7 +202,7 @@ def test_a_run_that_does_not_finish_is_ended_at_the_deadline_also_if_the_control
     assert "LEASE_LOST" in said or "The run's lease ended" in said
     assert "released by" in "\n".join(final[-4:])
     assert "--priority" not in said
-    until(lambda: grid.state(boost) == "released", 30, "the boost is home")
+    until(lambda: grid.state(boost) == "released", 30, "the boost is returned")
     grid.settled()
 
 
@@ -276,7 +276,7 @@ def test_a_private_cluster_keeps_its_program_until_it_has_finished(grid: LiveGri
     assert code == 0, said
     assert not program.seen("SIGTERM")
     assert program.seen("saved")
-    until(lambda: grid.state(lease) == "released", 60, "the lease is home")
+    until(lambda: grid.state(lease) == "released", 60, "the lease is returned")
     grid.settled()
 
 
@@ -329,7 +329,7 @@ def test_a_command_in_a_boosts_shell_keeps_its_place_until_the_deadline_and_is_e
     worked = [step["group"] for step in program.seen("step") if step["at"] > asked_at]
     assert {*worked, last["group"]} == {boost["placement_group"]}  # also between two tasks, when it is idle
     assert f"boost {boost['boost_id'][:8]} is being returned: released by" in said
-    until(lambda: grid.state(boost) == "released", 30, "the boost is home")
+    until(lambda: grid.state(boost) == "released", 30, "the boost is returned")
     grid.settled()
 
 
@@ -342,7 +342,7 @@ def test_what_runs_in_an_open_shell_keeps_its_place_until_the_deadline_and_the_s
     grid.release(boost, wait_seconds=0)
     deadline = grid.shown(boost)["ending"]["deadline"]
     asked_at = time.time()
-    until(lambda: grid.state(boost) == "released", 60, "the boost is home")
+    until(lambda: grid.state(boost) == "released", 60, "the boost is returned")
     assert time.time() >= at(deadline)
 
     until(lambda: len(psutil.Process(program.run.pid).children(recursive=True)) == 1, 60, "the shell is alone again")
@@ -467,6 +467,6 @@ def test_members_of_roles_that_say_that_they_are_done_need_not_wait_for_the_dead
 
         grid.release(lease, grace_seconds=600, wait_seconds=0)
 
-        until(lambda: grid.state(lease) == "released", 60, "the place is home")
+        until(lambda: grid.state(lease) == "released", 60, "the place is returned")
         until(lambda: restarts(run, "member", 0) == 1, 60, "it restarts in another place")
         assert "done, and the place on" in told(run)

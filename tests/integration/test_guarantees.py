@@ -100,7 +100,7 @@ def test_plan_queue_and_why_expect_a_request_for_which_others_yield_after_their_
     first, second = (GridClient(user_of(grid, team, tmp_path)) for team in ("first", "second"))
     taken = [ask_for(second, 6, "critical", grace_seconds=60, on_grace_end="hold") for _ in range(2)]
     grid.total_is("head", "CPU", 14.0)
-    # Work in the boosts, so that the one that yields is home when its grace period is over, and not before.
+    # Work in the boosts, so that the one that yields is returned when its grace period is over, and not before.
     work = hold_until.options(**on("head", num_cpus=14), max_retries=0).remote(str(tmp_path / "go"))
     until(lambda: grid.free("head").get("CPU", 0.0) == 0.0, 60, "the work running")
     body = {"target_node": "head", "resource_type": "cpu", "amount": 6}

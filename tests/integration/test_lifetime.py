@@ -129,7 +129,7 @@ def test_a_retried_request_is_answered_with_the_same_boost(grid: LiveGrid) -> No
     assert len(grid.client.boost_status()["boosts"]) == 1
 
 
-def test_deleting_the_state_file_ends_all_boosts_and_the_capacity_goes_home(grid: LiveGrid) -> None:
+def test_deleting_the_state_file_ends_all_boosts_and_the_capacity_is_returned(grid: LiveGrid) -> None:
     grid.boost("head", "cpu", 2)
     grid.boost("head", "cpu", 1, delivery="reserve")
     until(lambda: json.loads(grid.home.boosts.read_text())["boosts"][-1]["active"], 5)

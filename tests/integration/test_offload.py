@@ -260,7 +260,7 @@ def test_when_its_lease_is_taken_back_the_process_goes_on_until_the_deadline_and
         lambda: (one(grid, offload_id)["state"] == "cancelled") and one(grid, offload_id), 20, "that is known"
     )
     assert ended["exit_code"] == 9
-    until(lambda: not grid.client.boost_status()["boosts"], 20, "its lease is home")
+    until(lambda: not grid.client.boost_status()["boosts"], 20, "its lease is returned")
     assert is_running(pid), "the old one was to be kept"
 
 
@@ -283,4 +283,4 @@ def test_the_executor_moves_what_it_recommends(grid: LiveGrid, desk: Desk, monke
             assert isinstance(await executor.get_logs(task_id), str)
 
     asyncio.run(use())
-    until(lambda: not grid.client.boost_status()["boosts"], 20, "its lease is home")
+    until(lambda: not grid.client.boost_status()["boosts"], 20, "its lease is returned")

@@ -47,7 +47,7 @@ def test_borrowed_cpus_in_use_come_back_when_the_work_ends(grid: LiveGrid, tmp_p
     until(grid.is_at_base, 5)
 
 
-def test_the_idle_part_goes_home_at_once_and_the_rest_later(grid: LiveGrid, tmp_path) -> None:
+def test_the_idle_part_is_returned_at_once_and_the_rest_later(grid: LiveGrid, tmp_path) -> None:
     boost = grid.boost("head", "cpu", 2)
     stop = tmp_path / "stop"
     work = hold_until.options(**on("head", num_cpus=3)).remote(str(stop))

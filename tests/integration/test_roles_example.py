@@ -46,4 +46,4 @@ def test_a_policy_is_learnt_while_a_worker_is_killed_and_their_number_follows_th
         assert any(f"rollout_worker was {change}" in event for event in told["events"])
     assert "iteration  workers  pool  updates  mean return" in shown.stderr, "the story of it is for people"
     assert not [actor for actor in ray.util.list_named_actors(all_namespaces=True) if "rl-pipeline" in actor["name"]]
-    until(lambda: grid.client.boost_status()["boosts"] == [], 10, "all is home")
+    until(lambda: grid.client.boost_status()["boosts"] == [], 10, "everything is returned")

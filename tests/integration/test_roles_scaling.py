@@ -132,7 +132,7 @@ def test_a_role_follows_its_signal_and_borrows_what_it_lacks(grid: LiveGrid, run
 
         signal_is[0] = 0.0
         until(lambda: following["follower"].size == 1, what="there is one less")
-        until(grid.is_at_base, what="what was borrowed is home")
+        until(grid.is_at_base, what="what was borrowed is returned")
         until(lambda: "is returned" in told(following), what="it is told")
         assert "from 1 to 2" in told(following) and "borrows" in told(following)
     nothing_is_left_of(grid, "follows", before)

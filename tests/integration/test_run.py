@@ -239,7 +239,7 @@ def leases(grid: LiveGrid) -> list[dict[str, Any]]:
 
 
 def nothing_is_left(grid: LiveGrid) -> None:
-    until(lambda: not leases(grid), 10, "the lease is home")
+    until(lambda: not leases(grid), 10, "the lease is returned")
     until(lambda: not grid.client.audit()["findings"], 10, "the books agree with the cluster")
     grid.settled()
 

@@ -79,7 +79,7 @@ def test_a_program_that_saw_its_boost_before_the_release_does_not_undo_it(lab: W
     at_home(lab)
 
 
-def test_it_goes_home_as_soon_as_the_last_program_has_left(lab: WholeGrid) -> None:
+def test_it_is_returned_as_soon_as_the_last_program_has_left(lab: WholeGrid) -> None:
     boost = reserve(lab)
     enter(lab, boost)
     enter(lab, boost, "p2")

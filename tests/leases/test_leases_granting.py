@@ -16,7 +16,7 @@ ACTIVE, RELEASED = LeaseState.ACTIVE, LeaseState.RELEASED
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def test_a_boost_is_there_at_once_and_goes_home_at_once(lab: WholeGrid) -> None:
+def test_a_boost_is_there_at_once_and_is_returned_at_once(lab: WholeGrid) -> None:
     boost = lab.run(lab.service.request(ask("b", amount=2)))
     assert boost.state is ACTIVE
     assert lab.cluster.true_totals()["b"] == cpu(6)
@@ -101,7 +101,7 @@ def test_a_boost_asked_for_after_the_file_was_deleted_is_not_ended_with_the_othe
     assert list(lab.leases) == [new.id]
 
 
-def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_home(lab: WholeGrid) -> None:
+def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_returned(lab: WholeGrid) -> None:
     """The source gave one of two CPUs, the target's queue took it at once: the reconciler must return it."""
     lab.cluster.queue("b", 40)
     lab.cluster.upcoming(0, lambda: lab.cluster.start("a", 3), call="resize")

@@ -128,7 +128,7 @@ def test_while_the_file_cannot_be_read_nothing_new_is_granted_and_the_file_is_le
     assert lab.run(lab.service.request(ask("b", amount=1))).state is ACTIVE
 
 
-def test_where_no_version_can_be_read_loans_stay_for_a_minute_and_then_go_home(lab: WholeGrid) -> None:
+def test_where_no_version_can_be_read_loans_stay_for_a_minute_and_then_are_returned(lab: WholeGrid) -> None:
     lab.run(lab.service.request(ask("b", amount=2, duration_s=3600.0)))
     lab.wait(1.0)
     lent = lab.cluster.true_totals()
@@ -158,7 +158,7 @@ def test_a_renewal_that_only_the_file_knew_is_in_force_once_it_can_be_read(lab: 
     assert lab.leases[loan.id].expires_at == renewed.expires_at
 
 
-def test_a_loan_whose_end_only_the_file_knew_goes_home_and_says_why(lab: WholeGrid) -> None:
+def test_a_loan_whose_end_only_the_file_knew_is_returned_and_says_why(lab: WholeGrid) -> None:
     loan = lab.run(lab.service.request(ask("b", amount=2, duration_s=3600.0)))
     lab.wait(1.0)
     lab.run(lab.service.request(ask("b", amount=1, duration_s=3600.0)))

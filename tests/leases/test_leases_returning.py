@@ -34,7 +34,7 @@ def test_a_renewed_boost_lasts_as_long_again(lab: WholeGrid) -> None:
     at_home(lab)
 
 
-def test_a_boost_that_is_on_its_way_home_cannot_be_renewed(lab: WholeGrid) -> None:
+def test_a_boost_that_is_being_returned_cannot_be_renewed(lab: WholeGrid) -> None:
     boost = lab.run(lab.service.request(ask("b", amount=2)))
     lab.cluster.start("b", 6)
     lab.run(lab.service.release(boost.id, wait_s=0.0))

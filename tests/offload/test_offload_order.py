@@ -352,7 +352,7 @@ def test_where_the_runner_does_not_say_whether_the_old_one_was_stopped_nothing_i
     assert lab.only().state is OffloadState.RUNNING
 
 
-def test_a_process_whose_actor_is_gone_is_lost_and_its_lease_goes_home(lab: Lab) -> None:
+def test_a_process_whose_actor_is_gone_is_lost_and_its_lease_is_returned(lab: Lab) -> None:
     moved = lab.move(to="b")
     del lab.fake.runners[moved.id]
     lab.grid.wait(3)

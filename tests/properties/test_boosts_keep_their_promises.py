@@ -1,5 +1,5 @@
 """Whatever is asked and whatever breaks: no lease is half there, nothing is lent twice, what was promised stays
-promised, and in the end everything is home.
+promised, and in the end everything is returned.
 """
 
 import asyncio

@@ -63,7 +63,7 @@ def fail() -> None:
 # -- the plain course of things ----------------------------------------------------------------------------
 
 
-def test_a_loan_moves_and_comes_home() -> None:
+def test_a_loan_moves_and_returns() -> None:
     bench = Bench()
     assert bench.converge(loan("a", "b", 2, GRANTING)).delivered(loan("a", "b", 2, GRANTING))
     assert bench.totals == {"a": cpu(2), "b": cpu(6), "c": cpu(4)}
@@ -81,7 +81,7 @@ def test_a_source_that_is_busy_gives_what_is_idle_and_the_grant_is_not_delivered
     assert bench.totals["a"] == cpu(3)
 
 
-def test_what_is_in_use_comes_home_when_the_work_ends() -> None:
+def test_what_is_in_use_returns_when_the_work_ends() -> None:
     bench = Bench()
     bench.converge(loan("a", "b", 2, GRANTING))
     work = bench.cluster.start("b", 6)
@@ -105,7 +105,7 @@ def test_the_shrink_is_seen_by_everybody_before_the_growth_though_the_source_len
     assert not bench.cluster.violations
 
 
-def test_after_a_wiped_store_everything_idle_goes_home() -> None:
+def test_after_a_wiped_store_everything_idle_is_returned() -> None:
     bench = Bench()
     bench.converge(loan("a", "b", 2, GRANTING))
     bench.new_process()
@@ -188,8 +188,8 @@ def test_a_node_that_does_not_answer_holds_up_no_other_and_is_asked_again_later(
     assert not bench.cluster.violations, bench.cluster.violations[0]
 
 
-def test_a_loan_that_is_in_use_when_the_store_is_wiped_still_goes_home() -> None:
-    """Its marker says that it is grid's; so it must stay until the node is home."""
+def test_a_loan_that_is_in_use_when_the_store_is_wiped_is_still_returned() -> None:
+    """Its marker says that it is grid's; so it must stay until the node is at its base."""
     bench = Bench()
     bench.converge(loan("a", "b", 2, GRANTING))
     work = bench.cluster.start("b", 5)

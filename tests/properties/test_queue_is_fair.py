@@ -189,7 +189,7 @@ def test_a_plan_keeps_every_limit_and_equal_inputs_give_equal_plans(
 
 
 def test_the_world_is_what_it_says() -> None:
-    """A lender has less, a borrower more, and all is home in the end."""
+    """A lender has less, a borrower more, and everything is returned in the end."""
     world = World([MASTER, node("a", cpus=4)], queue=[Waiting("w", ask(amount=3, duration_s=60.0), NOON)])
     world.admit(world.plan(world.queue))
 

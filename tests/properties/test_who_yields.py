@@ -82,7 +82,7 @@ def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, nu
 
 @MANY
 @given(worlds(), requests, policies)
-def test_once_the_victims_are_home_the_request_is_met_there(
+def test_once_the_victims_are_returned_the_request_is_met_there(
     world: World, request: Request, numbers: PolicyNumbers
 ) -> None:
     asked, rules = request
@@ -181,7 +181,7 @@ def test_equal_inputs_give_equal_plans_in_whatever_order_the_leases_come(
 
 @MANY
 @given(worlds())
-def test_what_comes_home_leaves_the_nodes_as_if_it_had_never_been_lent(world: World) -> None:
+def test_what_returns_leaves_the_nodes_as_if_it_had_never_been_lent(world: World) -> None:
     home = Snapshot(world.nodes(), world.usage(), world.leases)
     home.give_back(coming_back(world.leases))
     assert home == world.nodes(less(world))

@@ -157,7 +157,7 @@ class TestPreemption:
         assert lab.leases[high.id].state is LeaseState.ACTIVE
         assert lab.cluster.true_totals()["b"] == cpu(12)
 
-    def test_nobody_yields_within_the_minimum_hold_or_under_conservative(
+    def test_no_lease_yields_within_the_minimum_hold_or_under_conservative(
         self, make_grid: Callable[..., WholeGrid]
     ) -> None:
         for sharing in ({"min_hold_seconds": 60}, {"min_hold_seconds": 0, "policy": "conservative"}):
@@ -234,7 +234,7 @@ def test_what_teams_used_is_known_after_a_restart(make_grid: Callable[..., Whole
     assert lab.parts.sharing.accounts["red"].used > 100.0
 
 
-def test_nobody_yields_for_what_is_home_already_and_not_yet_seen(make_grid: Callable[..., WholeGrid]) -> None:
+def test_no_lease_yields_for_what_is_returned_already_and_not_yet_seen(make_grid: Callable[..., WholeGrid]) -> None:
     """The view of what was returned comes late; a second victim would be one too many."""
     for seed in range(20):
         lab = make_grid(FakeCluster.lagging(seed), seed=seed, min_hold_seconds=0)

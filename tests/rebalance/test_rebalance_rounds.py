@@ -54,7 +54,7 @@ def make(make_grid: Callable[..., WholeGrid]) -> Make:
     return lambda **sharing: Lab(make_grid, **sharing)
 
 
-def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_goes_home_when_that_ends(make: Make) -> None:
+def test_a_node_under_pressure_is_boosted_with_nobody_asking_and_it_is_returned_when_that_ends(make: Make) -> None:
     lab = make()
     lab.telemetry.answers["b"] = BUSY
     lab.rounds(2)

@@ -197,7 +197,7 @@ def test_a_part_of_what_a_role_lacks_is_not_kept_if_the_rest_is_refused(keep: Ke
     assert run.parts.wanted["worker"] == 1
 
 
-def test_what_is_borrowed_goes_home_when_the_signal_asks_for_no_more(keep: Keep) -> None:
+def test_what_is_borrowed_is_returned_when_the_signal_asks_for_no_more(keep: Keep) -> None:
     signal = [0.5]
     run, client = borrowing(keep, full(lender("n2", 4)), 9, signal)
     assert client.out == ["b1"] and run.parts.wanted["worker"] == 2
@@ -209,7 +209,7 @@ def test_what_is_borrowed_goes_home_when_the_signal_asks_for_no_more(keep: Keep)
     assert not client.out and run.parts.wanted["worker"] == 1 and run.parts.state == "running"
 
 
-def test_what_is_borrowed_goes_home_when_somebody_else_has_the_room(keep: Keep) -> None:
+def test_what_is_borrowed_is_returned_when_somebody_else_has_the_room(keep: Keep) -> None:
     run, client = borrowing(keep, full(lender("n2", 4)), 1, [0.5])
     assert client.out == ["b1"]
     for _ in range(30):

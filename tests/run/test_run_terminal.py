@@ -66,7 +66,7 @@ def terminal(served: ServedGrid, tmp_path: Path) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path, env)
     yield terminal
     terminal.close()
-    until(lambda: not leases(served), 10, "the lease is home")
+    until(lambda: not leases(served), 10, "the lease is returned")
 
 
 def leases(served: ServedGrid) -> list[str]:
