@@ -15,7 +15,6 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from distributed_grid.capture.inside_lease.labels import Need
 from distributed_grid.capture.inside_lease.options import requested_by, says_nothing, written
 from distributed_grid.capture.inside_lease.standins import StandIn
 from distributed_grid.capture.inside_lease.strategies import (
@@ -23,6 +22,7 @@ from distributed_grid.capture.inside_lease.strategies import (
     InGroup,
     Inside,
     Labelled,
+    Need,
     NoGroup,
     OnNode,
     Outside,

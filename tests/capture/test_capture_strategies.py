@@ -2,17 +2,18 @@
 
 import pytest
 
-from distributed_grid.capture.inside_lease.labels import Need, needs_of
 from distributed_grid.capture.inside_lease.strategies import (
     AsItIs,
     InGroup,
     Inside,
     Labelled,
+    Need,
     NoGroup,
     OnNode,
     Outside,
     Place,
     Requested,
+    needs_of,
     settle,
 )
 

@@ -14,9 +14,20 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from .labels import Need, needs_of
 from .own_groups import MEMORY, is_pin
-from .strategies import InGroup, Inside, Labelled, NoGroup, OnNode, Outcome, Outside, Requested, Strategy
+from .strategies import (
+    InGroup,
+    Inside,
+    Labelled,
+    Need,
+    NoGroup,
+    OnNode,
+    Outcome,
+    Outside,
+    Requested,
+    Strategy,
+    needs_of,
+)
 
 Options = Mapping[str, Any]
 

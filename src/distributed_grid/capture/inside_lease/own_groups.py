@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .labels import needs_of, unmet
-from .strategies import Place
+from .strategies import Place, needs_of, unmet
 
 Amounts = Mapping[str, float]
 MEMORY = ("memory", "object_store_memory")
