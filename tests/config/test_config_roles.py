@@ -7,8 +7,7 @@ import pytest
 from builders import amounts, place
 
 from distributed_grid.config import load_config
-from distributed_grid.config.inventory import inventory_of, not_said
-from distributed_grid.config.roles_file import load_workload
+from distributed_grid.config.roles_file import inventory_of, load_workload, not_said
 from distributed_grid.errors import ConfigInvalid
 from distributed_grid.model.roles.plan import Inventory
 from distributed_grid.model.roles.profiles import from_profile

@@ -175,7 +175,7 @@ def _described(file: str, workload: "Workload") -> "Inventory":
     from pathlib import Path
 
     from distributed_grid.config import find_config, load_config
-    from distributed_grid.config.inventory import inventory_of, not_said
+    from distributed_grid.config.roles_file import inventory_of, not_said
 
     loaded = load_config(find_config(file, {}, Path.cwd()))
     kinds = {kind for role in workload.roles for kind in role.needs}
