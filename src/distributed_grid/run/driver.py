@@ -23,7 +23,7 @@ from distributed_grid.decide.offload.secrets import shown_command
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.work import RUN_MARK
-from distributed_grid.run.signals import let_in
+from distributed_grid.run.signals import unblock_signals
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
@@ -236,5 +236,5 @@ def _kill(processes: set[psutil.Process]) -> None:
 
 def _as_a_program() -> None:
     """In the child, before exec: unblock signals, and have the program terminated if grid is killed."""
-    let_in()
+    unblock_signals()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -14,7 +14,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.model.endings import why_it_ends
-from distributed_grid.run.signals import kept_back
+from distributed_grid.run.signals import signals_blocked
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Attended, Boost, BoostEnding, BoostRequest
@@ -127,7 +127,7 @@ class HeldLease:
         self.ending: BoostEnding | None = None
         """How it ended, if the controller knows."""
         self._take_in(self._ask(client))
-        with kept_back():  # signals are for the main thread
+        with signals_blocked():  # signals are for the main thread
             threading.Thread(target=self._keep, daemon=True).start()
 
     @classmethod

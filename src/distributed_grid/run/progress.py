@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
 from distributed_grid.run.reports import Reports
-from distributed_grid.run.signals import kept_back
+from distributed_grid.run.signals import signals_blocked
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, RayDriver, WorkStatus
@@ -77,7 +77,7 @@ class Progress:
         self.outside: Mapping[str, int] = {}
         """Name -> how many of these the run's jobs have run outside the lease."""
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        with kept_back():  # signals are for the main thread
+        with signals_blocked():  # signals are for the main thread
             self._thread.start()
 
     def finish(self) -> None:
@@ -147,8 +147,8 @@ class Progress:
     def _find_jobs(self, drivers: Iterable[RayDriver]) -> None:
         for driver in of_the_run(drivers, self._run_id, self._is_below):
             if driver["job_id"] not in self._jobs:
-                is_kept = self._jobs[driver["job_id"]] = driver["is_hooked"] and not self._is_private
-                if not is_kept:
+                is_captured = self._jobs[driver["job_id"]] = driver["is_hooked"] and not self._is_private
+                if not is_captured:
                     what = f"Ray job {driver['job_id']} of process {driver['pid']}, and all its work"
                     self._reports.add("escaped", what, _NOT_ITS_OWN if self._is_private else _NOT_HOOKED)
 

@@ -72,7 +72,7 @@ class Signals:
 
     @contextmanager
     def while_the_program_runs(self) -> Iterator[None]:
-        with kept_back():
+        with signals_blocked():
             self._raises = False
             yield
 
@@ -90,8 +90,8 @@ class Signals:
 
 
 @contextmanager
-def kept_back() -> Iterator[None]:
-    """Block signals in this block: for good in threads started here, and in processes until they call `let_in`."""
+def signals_blocked() -> Iterator[None]:
+    """Block signals: for good in threads started here, and in processes started here until `unblock_signals`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED | {signal.SIGCHLD})
     try:
         yield
@@ -99,7 +99,7 @@ def kept_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def let_in() -> None:
+def unblock_signals() -> None:
     """Unblock the signals, as in a fresh process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED | {signal.SIGCHLD})
 

@@ -24,7 +24,7 @@ from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
 from distributed_grid.run.records import Run, Runs
 from distributed_grid.run.reports import Reports
-from distributed_grid.run.signals import Cancelled, Signals, kept_back
+from distributed_grid.run.signals import Cancelled, Signals, signals_blocked
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
@@ -107,7 +107,7 @@ class Wrapper:
                 raise
             finally:
                 if lease is not None:
-                    with kept_back():  # an interrupt here would leave the lease behind
+                    with signals_blocked():  # an interrupt here would leave the lease behind
                         lease.give_back()
 
     def _leased(self) -> HeldLease:
