@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
 from distributed_grid.model.leases import OnGraceEnd, Purpose
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import DEFAULT_DURATION_S, LONGEST_S, make_ask, seconds
+from distributed_grid.model.requests import DEFAULT_DURATION_S, make_ask
 from distributed_grid.model.resources import GB
+from distributed_grid.model.validators import LONGEST_S, seconds
+
+
+def _body(**changes: Any) -> Any:
+    return {"target_node": "gpu-master", "resource_type": "cpu", "amount": 2} | changes
 
 
 def test_a_plain_request_gets_the_defaults() -> None:
-    ask = make_ask("gpu-master", "cpu", "2")
+    ask = make_ask(_body(amount="2"))
     assert (ask.target, ask.kind, ask.units) == ("gpu-master", "cpu", 20_000)
     assert (ask.priority, ask.duration_s) == (AllocationPriority.NORMAL, DEFAULT_DURATION_S)
     assert (ask.source, ask.delivery, ask.grace_s, ask.on_grace_end, ask.idempotency_key) == (None,) * 5
@@ -22,19 +27,18 @@ def test_a_plain_request_gets_the_defaults() -> None:
 
 
 def test_every_field_arrives() -> None:
-    ask = make_ask(
-        "a",
-        "Memory",
-        1.5,
+    body = _body(
+        target_node="a",
+        resource_type="Memory",
+        amount=1.5,
         priority="HIGH",
-        duration_s="90",
-        source="b",
+        duration_seconds="90",
+        source_node="b",
         delivery="auto",
-        grace_s=0,
+        grace_seconds=0,
         on_grace_end="kill",
-        requester="ann",
-        idempotency_key="k1",
     )
+    ask = make_ask(body, requester="ann", idempotency_key="k1")
     assert (ask.kind, ask.units, ask.priority, ask.duration_s) == ("memory", 3 * GB // 2, AllocationPriority.HIGH, 90)
     assert (ask.source, ask.delivery, ask.grace_s, ask.on_grace_end) == ("b", "auto", 0.0, OnGraceEnd.KILL)
     assert (ask.requester, ask.idempotency_key) == ("ann", "k1")
@@ -48,7 +52,7 @@ def test_every_field_arrives() -> None:
         ({"amount": 0}, InvalidAmount),
         ({"amount": "lots"}, InvalidAmount),
         ({"resource_type": "gpu", "amount": 0.5}, InvalidAmount),
-        ({"source": "gpu-master"}, SameNode),
+        ({"source_node": "gpu-master"}, SameNode),
         ({"along": {"CPU": 1}}, InvalidRequest),
         ({"along": {"memory": 1, "Memory": 1}}, InvalidRequest),
         ({"along": {"memory": -1}}, InvalidAmount),
@@ -57,23 +61,23 @@ def test_every_field_arrives() -> None:
         ({"delivery": "teleport"}, InvalidRequest),
         ({"resource_type": "gpu", "amount": 1, "delivery": "transfer"}, InvalidRequest),
         ({"priority": "urgent"}, InvalidRequest),
-        ({"duration_s": 0}, InvalidDuration),
-        ({"duration_s": -1}, InvalidDuration),
-        ({"duration_s": "soon"}, InvalidDuration),
-        ({"duration_s": LONGEST_S * 2}, InvalidDuration),
-        ({"grace_s": -0.1}, InvalidDuration),
+        ({"duration_seconds": 0}, InvalidDuration),
+        ({"duration_seconds": -1}, InvalidDuration),
+        ({"duration_seconds": "soon"}, InvalidDuration),
+        ({"duration_seconds": LONGEST_S * 2}, InvalidDuration),
+        ({"grace_seconds": -0.1}, InvalidDuration),
         ({"on_grace_end": "explode"}, InvalidRequest),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], error: type[InvalidRequest]) -> None:
     with pytest.raises(error) as caught:
-        make_ask(**{"target": "gpu-master", "resource_type": "cpu", "amount": 2} | wrong)
+        make_ask(_body(**wrong))
     assert caught.value.exit_code == 2
     assert caught.value.message
 
 
 def test_a_part_of_a_gpu_can_be_asked_for_where_that_is_allowed() -> None:
-    assert make_ask("a", "gpu", 0.5, fractional_gpus=True).units == 5_000
+    assert make_ask(_body(resource_type="gpu", amount=0.5), fractional_gpus=True).units == 5_000
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_a_length_of_time_is_a_finite_number_of_seconds(nonsense: object) -> Non
 )
 def test_a_length_of_time_is_written_in_one_way_everywhere(written: object, s: float) -> None:
     assert seconds("duration", written) == s
-    assert make_ask("a", "cpu", 1, duration_s=written, grace_s=written).duration_s == s
+    assert make_ask(_body(duration_seconds=written, grace_seconds=written)).duration_s == s
 
 
 @given(st.floats(0, LONGEST_S, exclude_min=True))
@@ -104,7 +108,8 @@ def test_only_a_grace_period_may_be_nothing() -> None:
 
 
 def test_what_comes_along_is_counted_in_units_and_named_once() -> None:
-    asked = make_ask("gpu-master", "gpu", 1, along={"memory": 2, "CPU": "4"}, purpose="run", label="train.py " * 50)
+    along: dict[str, Any] = {"memory": 2, "CPU": "4"}
+    asked = make_ask(_body(resource_type="gpu", amount=1, along=along, purpose="run", label="train.py " * 50))
     assert asked.along == (("cpu", 40_000), ("memory", 2 * GB))
     assert (asked.purpose, len(asked.label)) == (Purpose.RUN, 200)
     assert asked.describe() == "1 GPU, 4 CPUs, 2 GB of memory for gpu-master"
@@ -113,5 +118,5 @@ def test_what_comes_along_is_counted_in_units_and_named_once() -> None:
 @pytest.mark.parametrize("process", ["", "12", "g" * 56, "a" * 57, "a" * 56 + "\n"])
 def test_what_a_boost_is_to_end_with_must_be_a_ray_process(process: str) -> None:
     with pytest.raises(InvalidRequest, match="no id of a Ray process"):
-        make_ask("a", "cpu", 1, ends_with=process)
-    assert make_ask("a", "cpu", 1, ends_with="AB" * 28).ends_with == "ab" * 28
+        make_ask(_body(ends_with=process))
+    assert make_ask(_body(ends_with="AB" * 28)).ends_with == "ab" * 28

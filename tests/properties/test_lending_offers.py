@@ -1,6 +1,7 @@
 """What a refusal offers instead is granted when it is asked for."""
 
 import shlex
+from typing import Any
 
 from builders import amounts, limits, node
 from hypothesis import given, settings
@@ -34,6 +35,10 @@ def lenders(draw: st.DrawFn, kind: str) -> list[Node]:
     return found_nodes
 
 
+def asked_for(target: str, kind: str, amount: float | str, **more: Any) -> Ask:
+    return make_ask({"target_node": target, "resource_type": kind, "amount": amount, **more})
+
+
 def is_kept(asked: Ask, nodes: list[Node], delivery: str | None = None) -> bool:
     """Ask; if that is refused and something is offered, ask for that, as a person would."""
     table = NodeTable(nodes)
@@ -42,22 +47,22 @@ def is_kept(asked: Ask, nodes: list[Node], delivery: str | None = None) -> bool:
         return True
     *_, target, kind, amount, option, source = shlex.split(offer)
     assert (target, option) == (asked.target, "--source")
-    again = make_ask(target, kind, amount, source=source)
+    again = asked_for(target, kind, amount, source_node=source)
     return isinstance(plan_grant(again, table, Usage(), Rules(delivery)), Grant)
 
 
 @given(lenders("cpu"), st.integers(1, 9))
 def test_an_offer_of_cpus_is_kept(nodes: list[Node], amount: int) -> None:
-    assert is_kept(make_ask("gpu-master", "cpu", amount), nodes)
+    assert is_kept(asked_for("gpu-master", "cpu", amount), nodes)
 
 
 @REPEATABLE
 @given(lenders("memory"), st.integers(1, 9), st.sampled_from(["transfer", "reserve"]))
 def test_an_offer_of_memory_is_kept(nodes: list[Node], amount: int, delivery: str) -> None:
-    assert is_kept(make_ask("gpu-master", "memory", amount), nodes, delivery)
+    assert is_kept(asked_for("gpu-master", "memory", amount), nodes, delivery)
 
 
 @REPEATABLE
 @given(lenders("gpu"), st.integers(1, 5))
 def test_an_offer_of_gpus_is_kept(nodes: list[Node], amount: int) -> None:
-    assert is_kept(make_ask("gpu-master", "gpu", amount), nodes)
+    assert is_kept(asked_for("gpu-master", "gpu", amount), nodes)

@@ -22,7 +22,7 @@ def test_what_is_scarce_leads_and_the_rest_comes_along(
     wanted.check()
     body = wanted.body("head", "train.py")
     assert ((body["resource_type"], body["amount"]), body["along"]) == (leads, along)
-    ask = make_ask("head", *leads, along=along, purpose=body["purpose"], own_too=body["own_too"], delivery="reserve")
+    ask = make_ask(body)
     assert (str(ask.purpose), ask.own_too) == ("run", True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
@@ -12,7 +12,8 @@ from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.parameters import DELIVERY, KIND, NODE, PRIORITY
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import AskedTerms
+    from distributed_grid.model.requests import Ask
+    from distributed_grid.wire.boosts import BoostRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +28,12 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
     click.option("--source", metavar="NODE", type=NODE, help="The lender; chosen by free capacity if not given."),
     click.option("--delivery", metavar="transfer|reserve|auto", type=DELIVERY, help="How it reaches the target."),
 )
+_KEYS: Final = {
+    "target": "target_node",
+    "source": "source_node",
+    "duration": "duration_seconds",
+    "grace": "grace_seconds",
+}
 
 
 class Asking(Command):
@@ -44,26 +51,11 @@ def asks_for_capacity(command: F) -> F:
     return command
 
 
-def body_of(asked: Mapping[str, Any]) -> AskedTerms:
-    """The request's body. Invalid input is refused here, without a cluster."""
+def asked_for(options: Mapping[str, Any]) -> tuple[BoostRequest, Ask]:
+    """The request that a command's options make, and what it asks for. Invalid input is refused here, without a
+    cluster. An option's name is the key of the request, or is in `_KEYS`."""
     from distributed_grid.model.requests import make_ask
 
-    make_ask(
-        asked["target"],
-        asked["resource_type"],
-        asked["amount"],
-        priority=asked["priority"],
-        duration_s=asked["duration"],
-        source=asked["source"],
-        delivery=asked["delivery"],
-        fractional_gpus=True,
-    )
-    return {
-        "target_node": asked["target"],
-        "resource_type": asked["resource_type"],
-        "amount": asked["amount"],
-        "priority": asked["priority"],
-        "duration_seconds": asked["duration"],
-        "source_node": asked["source"],
-        "delivery": asked["delivery"],
-    }
+    given = {_KEYS.get(name, name): value for name, value in options.items() if value is not None}
+    body = cast("BoostRequest", given)
+    return body, make_ask(body, fractional_gpus=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distributed_grid.cli.asking import Asking, asks_for_capacity
+from distributed_grid.cli.asking import Asking, asked_for, asks_for_capacity
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, keep_showing, say, show
@@ -67,58 +67,25 @@ def boost() -> None:
 @with_client
 def request(
     client: GridClient,
-    target: str,
-    resource_type: str,
-    amount: str,
-    priority: str,
-    duration: str | None,
-    source: str | None,
-    delivery: str | None,
     wait: str | None,
-    grace: str | None,
-    on_grace_end: str | None,
     reclaim_url: str | None,
     reclaim_watch: bool,
     auto_renew: bool,
     as_json: bool,
+    **asked: str | None,
 ) -> None:
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
     from distributed_grid.cli.tables import boost_card
     from distributed_grid.model.leases import WATCHED
-    from distributed_grid.model.requests import make_ask, seconds
+    from distributed_grid.model.validators import seconds
 
-    # Checked here too, so that invalid input is refused without a cluster.
-    ask = make_ask(
-        target,
-        resource_type,
-        amount,
-        priority=priority,
-        duration_s=duration,
-        source=source,
-        delivery=delivery,
-        grace_s=grace,
-        on_grace_end=on_grace_end,
-        fractional_gpus=True,
-    )
+    hook = reclaim_url or (WATCHED if reclaim_watch else None)
+    body, ask = asked_for({**asked, "reclaim_url": hook})
     wait_s = 0.0 if wait is None else seconds("wait", wait, zero_allowed=True)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")
     with message_if_slow(_YIELDING):
-        granted = client.request_boost(
-            {
-                "target_node": target,
-                "resource_type": resource_type,
-                "amount": amount,
-                "priority": priority,
-                "duration_seconds": duration,
-                "source_node": source,
-                "delivery": delivery,
-                "grace_seconds": grace,
-                "on_grace_end": on_grace_end,
-                "wait_seconds": wait_s,
-                "reclaim_url": reclaim_url or (WATCHED if reclaim_watch else None),
-            }
-        )
+        granted = client.request_boost({**body, "wait_seconds": wait_s})
     show(granted, as_json, boost_card)
     _tell_warnings(granted, as_json)
     if auto_renew:
@@ -170,7 +137,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
     from distributed_grid.cli.output import clock, quantity
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     body: ReleaseRequest = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
     if grace is not None:
@@ -240,7 +207,7 @@ def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
 def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool) -> None:
     """Let a boost last longer."""
     from distributed_grid.cli.tables import boost_card
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     length = None if duration is None else seconds("duration", duration)
     show(client.renew_boost(boost_id, length), as_json, boost_card)

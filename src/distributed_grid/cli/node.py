@@ -34,7 +34,7 @@ def show_one(client: GridClient, name: str, horizon: str, as_json: bool) -> None
     """Everything about NODE: what Ray counts and what was measured, its last hour, and what is expected."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.node_view import node_view
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     ahead_s = seconds("horizon", horizon)
     show(client.node(name, ahead_s), as_json, lambda found: node_view(found, Canvas.here()))

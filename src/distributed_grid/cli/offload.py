@@ -245,7 +245,7 @@ def execute(
     as_json: bool,
 ) -> None:
     """Stop process PID and start the same command on another node."""
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     body: OffloadRequest = {
         "pid": pid,
@@ -326,6 +326,6 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
 @with_client
 def cancel(client: GridClient, offload_id: str, grace: str, as_json: bool) -> None:
     """End a moved process where it runs now. ID may be shortened."""
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     show(client.cancel_offload(offload_id, seconds("grace period", grace, zero_allowed=True)), as_json, ended_view)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from distributed_grid.cli.asking import Asking, asks_for_capacity, body_of
+from distributed_grid.cli.asking import Asking, asked_for, asks_for_capacity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
@@ -106,7 +106,7 @@ def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
     """
     from distributed_grid.cli.canvas import Canvas
 
-    found = client.plan(body_of(asked))
+    found = client.plan(asked_for(asked)[0])
     show(found, as_json, lambda answer: plan_view(answer, Canvas.here()))
     if not found["fits"]:
         sys.exit(Refused.exit_code)
@@ -131,7 +131,7 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:
     """Let NODE give everything back and lend nothing until told."""
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     grace_s = None if grace is None else seconds("grace period", grace, zero_allowed=True)
     show(client.cooldown(node, on=not off, grace_s=grace_s), as_json, cooldown_view)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from distributed_grid.cli.asking import Asking, asks_for_capacity, body_of
+from distributed_grid.cli.asking import Asking, asked_for, asks_for_capacity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
@@ -229,10 +229,10 @@ def status(client: GridClient, as_json: bool) -> None:
 def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -> None:
     """Ask for AMOUNT of a resource for TARGET, and leave the request in the queue if it has to wait."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     wait_s = None if wait is None else seconds("wait", wait, zero_allowed=True)
-    body: AllocationRequest = {**body_of(asked), "wait_seconds": wait_s}
+    body: AllocationRequest = {**asked_for(asked)[0], "wait_seconds": wait_s}
     show(client.request_allocation(body), as_json, lambda one: allocation_card(one, Canvas.here()))
 
 

@@ -132,7 +132,7 @@ def up(
 
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.errors import GridError
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
     from distributed_grid.run.role_starter import Order, OwnerProcess
 
     workload = startable(file)
@@ -188,7 +188,7 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
 def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wait: bool, as_json: bool) -> None:
     """Let ROLE of the run NAME have COUNT members, within what its workload allows."""
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     within_s = seconds("wait", wait, zero_allowed=True)
     asked = client.scale_role(name, role, count)
@@ -209,7 +209,7 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
 def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool) -> None:
     """End the run NAME; of one that is over, forget what is known."""
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     within_s = seconds("wait", wait, zero_allowed=True)
     asked = client.role_run_down(name)

@@ -159,7 +159,7 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
     from distributed_grid.client import GridClient
     from distributed_grid.cluster.supervise import end_supervisors
     from distributed_grid.errors import NoCluster
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     client = GridClient(on_wait=say)
     try:

@@ -78,7 +78,7 @@ def cancel(task_id: str, wait: str, as_json: bool) -> None:
     import signal
     import time
 
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     runs = _runs()
     run = runs.find(task_id)

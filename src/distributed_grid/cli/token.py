@@ -58,7 +58,7 @@ def create(
     """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
     from distributed_grid.model.policies import AllocationPriority
     from distributed_grid.model.principals import check_name, check_team, make_scopes
-    from distributed_grid.model.requests import seconds
+    from distributed_grid.model.validators import seconds
 
     body: TokenRequest = {
         "name": check_name(name),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import threading
 import time
 import uuid
@@ -28,6 +27,8 @@ from distributed_grid.errors import (
     error_from_dict,
 )
 from distributed_grid.model.plain_text import plain_data
+from distributed_grid.model.principals import is_token_word
+from distributed_grid.model.validators import is_id
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ class GridClient:
         return self._call("GET", "/tokens")
 
     def revoke_tokens(self, id_or_name: str) -> RevokedTokens:
-        if re.fullmatch(r"[0-9A-Za-z._@-]+", id_or_name) is None:
+        if not is_token_word(id_or_name):
             raise TokenNotFound(
                 f"No token has the id or the name {id_or_name!r}", try_next="See all of them: grid token ls"
             )
@@ -426,7 +427,7 @@ def _error_of(answer: Answer) -> GridError:
 
 def _segment(boost_id: str) -> str:
     """A boost's id as part of a path; an impossible id is not sent."""
-    if re.fullmatch(r"[0-9A-Za-z-]+", boost_id.strip()) is None:
+    if not is_id(boost_id.strip()):
         raise BoostNotFound(
             f"No boost with the id {boost_id!r}", try_next="See the ids of all boosts: grid boost status"
         )

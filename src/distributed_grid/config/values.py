@@ -10,8 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, UnknownResource, did_you_mean
 from distributed_grid.model.principals import TEAM_PREFIX, check_name, check_team
-from distributed_grid.model.requests import LONGEST_S
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, kind_of, units_of
+from distributed_grid.model.validators import LONGEST_S, is_plain_word
 
 E = TypeVar("E", bound=StrEnum)
 Number = int | float
@@ -126,7 +126,7 @@ def _text(value: object) -> str:
 
 def _node_name(value: object) -> str:
     name = _text(value)
-    if "/" in name or not name.isprintable() or any(letter.isspace() for letter in name):
+    if not is_plain_word(name):
         raise wrong(f"a node's name has no spaces and no '/', unlike {name!r}")
     return name
 

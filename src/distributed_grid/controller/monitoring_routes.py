@@ -1,6 +1,5 @@
 """Measurements over HTTP: nodes, pending demand, and Prometheus' `/metrics`."""
 
-import re
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, FastAPI, Query
@@ -16,6 +15,7 @@ from distributed_grid.engine.views import demand_dicts, nodes_dict, outlook_dict
 from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, listed_boosts
 from distributed_grid.model.principals import Scope
+from distributed_grid.model.validators import is_id
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.queue.ownership import check_past_boost
 from distributed_grid.scheduler.view import RESULTS
@@ -70,7 +70,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     @needs(Scope.LEND)
     async def ran(boost_id: str, asker: Asker, body: RunReport) -> Noted:
         """Tell how long a command took that ran in a boost, which may have ended since."""
-        if re.fullmatch(r"[0-9A-Za-z-]{1,64}", boost_id) is None:
+        if not is_id(boost_id):
             raise BoostNotFound(f"{boost_id[:64]!r} is no boost's id")
         await check_past_boost(p, engine.service, asker, boost_id, "report a run")
         took_s, exit_code = body["seconds"], body["exit_code"]

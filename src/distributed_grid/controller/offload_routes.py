@@ -12,8 +12,8 @@ from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.offload import MoveRequest
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.requests import grace_period
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, units_of
+from distributed_grid.model.validators import grace_period
 from distributed_grid.offload.offloader import Offloading
 from distributed_grid.offload.view import move_dict, offloaded_dict, survey_dict
 from distributed_grid.wire.offload import (

@@ -9,8 +9,8 @@ from distributed_grid.controller.tokens import Tokens, me
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Scope, make_scopes
-from distributed_grid.model.requests import seconds
 from distributed_grid.model.teams import check_known_team
+from distributed_grid.model.validators import seconds
 from distributed_grid.wire.tokens import Me, NewToken, RevokedTokens, TokenList, TokenRequest
 
 

@@ -25,9 +25,8 @@ from distributed_grid.leases.state import EngineContext, utc_now
 from distributed_grid.model.demand import Pending
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.lease_changes import EndForced
-from distributed_grid.model.leases import Lease, Purpose
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal
 from distributed_grid.model.requests import Ask, Waiting, make_ask
 from distributed_grid.model.series import RunTimes
@@ -212,25 +211,12 @@ class Engine:
         """What the body of a request or a plan asks for, checked, including what the caller may ask for."""
         check_room(self.parts, self.config.limits, caller)
         ask = make_ask(
-            body["target_node"],
-            body["resource_type"],
-            body["amount"],
-            priority=body.get("priority", AllocationPriority.NORMAL),
-            duration_s=body.get("duration_seconds"),
-            source=body.get("source_node"),
-            delivery=body.get("delivery"),
-            grace_s=body.get("grace_seconds"),
-            on_grace_end=body.get("on_grace_end"),
+            body,
             requester=caller.name,
-            idempotency_key=idempotency_key,
-            fractional_gpus=self.config.resource_sharing.fractional_gpus,
             team=caller.team,
+            idempotency_key=idempotency_key,
             reclaim_hook=check_hook(body.get("reclaim_url"), self.parts.addresses()),
-            along=body.get("along"),
-            purpose=body.get("purpose", Purpose.BOOST),
-            label=body.get("label", ""),
-            own_too=body.get("own_too", False),
-            ends_with=body.get("ends_with"),
+            fractional_gpus=self.config.resource_sharing.fractional_gpus,
             longest_grace_s=self.parts.longest_grace_s,
         )
         check_priority(caller, ask.priority, self.parts.teams)

@@ -6,7 +6,6 @@ This is level-triggered: after a restart every pending notice is sent again.
 import asyncio
 import contextlib
 import http.client
-import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -25,11 +24,10 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import WATCHED, Lease
 from distributed_grid.model.notices import Reply, asks_more, notice_body, reply_of
+from distributed_grid.model.validators import is_id
 from distributed_grid.store.durable import replace_durably, sync_folder
 
 log = logger()
-
-_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class ReclaimFiles:
@@ -49,7 +47,7 @@ class ReclaimFiles:
         if wanted:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         for boost_id, text in wanted.items():
-            if _ID.fullmatch(boost_id) and (before is None or before.get(boost_id) != text):
+            if is_id(boost_id) and (before is None or before.get(boost_id) != text):
                 replace_durably(self._folder / f"{boost_id}.json", text)
         names = {f"{boost_id}.json" for boost_id in wanted}
         over = [path for path in self._folder.glob("*.json") if path.name not in names]

@@ -14,6 +14,7 @@ from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.lease_changes import ProgramsChanged
 from distributed_grid.model.leases import Lease, LeaseState, Program
 from distributed_grid.model.resources import CPU, GPU, whole
+from distributed_grid.model.validators import LONGEST_LABEL, is_id
 from distributed_grid.model.work import Work, together
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
 _JOB: Final = re.compile(r"[0-9a-f]{8}")
 _MOST_JOBS: Final = 64
-_PROGRAM: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _MOST_PROGRAMS: Final = 64
-_MOST_LABEL: Final = 200
 _SILENT_S: Final = 30.0
 """A program that has not reported for this long counts as gone."""
 
@@ -56,9 +55,10 @@ async def attend(p: EngineContext, lease: Lease, program_id: str, label: str, *,
     The record is on disk, since the controller may be killed between the notice and the deadline. It is written again
     only now and then.
     """
-    if not _PROGRAM.fullmatch(program_id) or len(label) > _MOST_LABEL:
+    if not is_id(program_id) or len(label) > LONGEST_LABEL:
         raise InvalidRequest(
-            f"A program's id has at most 64 letters, digits and hyphens, and its label at most {_MOST_LABEL} characters"
+            "A program's id has at most 64 letters, digits and hyphens, "
+            f"and its label at most {LONGEST_LABEL} characters"
         )
     lease = p.ledger.find(lease.id)  # read again: an older copy must not undo a release
     now, lasts_s = p.now(), min(_SILENT_S, lease.duration_s / 2)

@@ -20,9 +20,10 @@ from distributed_grid.model.lease_changes import Checkpointed, Claimed, NoticeGi
 from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.notices import Reply
-from distributed_grid.model.requests import Waiting, grace_period
+from distributed_grid.model.requests import Waiting
 from distributed_grid.model.resources import describe
 from distributed_grid.model.times import stamp
+from distributed_grid.model.validators import grace_period
 
 
 def preempted_by(waiting: Waiting) -> Ending:

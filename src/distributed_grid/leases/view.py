@@ -6,20 +6,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, zip_longest
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import orjson
 
 from distributed_grid.decide.queue.answers import NodeReason, Outlook
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.endings import ending_dict
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import SHOWN, Lease, LeaseState
 from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.times import instant
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostTotals, ListedBoosts
+    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostTerms, BoostTotals, ListedBoosts
     from distributed_grid.wire.queue import NodeVerdict, Plan, PlannedPreemption
 
 T = TypeVar("T")
@@ -82,18 +82,19 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
         "allocated_at": instant(lease.allocated_at),
         "expires_at": instant(lease.expires_at),
         "placement_group": lease.placement_group,
-        "requester": lease.requester,
-        "team": lease.team,
-        "cause": str(lease.cause),
         "notice": notice_dict(lease.kind, lease.notice),
         "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
         "resources": {kind: amount_of(kind, units) for kind, units in sorted(lease.resources.items())},
-        "purpose": str(lease.purpose),
-        "label": lease.label,
         "ending": ending_of(lease),
         "programs": shortened([program.label for program in lease.programs]),
         "warnings": [*lease.warnings, *notes],
+        **_shown_terms(lease),
     }
+
+
+def _shown_terms(lease: Lease) -> BoostTerms:
+    terms = {name: getattr(lease, name) for name in SHOWN}
+    return cast("BoostTerms", {name: str(term) if isinstance(term, str) else term for name, term in terms.items()})
 
 
 def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> BoostList:

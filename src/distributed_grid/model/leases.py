@@ -1,10 +1,13 @@
 """Leases: time-bounded grants. `model.lease_changes` has their legal changes."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from distributed_grid.model import validators
 from distributed_grid.model.endings import Ending
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
@@ -121,8 +124,39 @@ class Program:
     """When it counts as gone unless it reports again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a request and the lease that meets it have in common.
+
+    The request's constructor, the files and the answers follow these fields. A term that a user states is a field here,
+    with its check in `STATED`, and a key of the API's request.
+    """
+
+    requester: str = ""
+    idempotency_key: str | None = None
+    team: str = DEFAULT_TEAM
+    cause: Cause = Cause.ASKED
+    reclaim_hook: str | None = None
+    """How its holder wants to be notified before a reclaim: a URL, or `WATCHED`. None: no notice."""
+    purpose: Purpose = Purpose.BOOST
+    label: str = ""
+    """What runs in it, as its holder calls it."""
+    ends_with: str | None = None
+    """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
+
+
+STATED: Final[Mapping[str, Callable[[Any], object]]] = {
+    "purpose": partial(validators.one_of, "purpose", Purpose),
+    "label": validators.label,
+    "ends_with": validators.ray_process,
+}
+"""The terms that a request states under the field's name, with their checks."""
+SHOWN: Final = ("requester", "team", "cause", "purpose", "label")
+"""The terms that answers show. A reclaim hook may have a password in its URL."""
+
+
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Terms):
     """Part of the source's capacity, granted to the target until `expires_at`."""
 
     id: str
@@ -141,25 +175,14 @@ class Lease:
     duration_s: float
     grace_s: float = 30.0
     on_grace_end: OnGraceEnd = OnGraceEnd.HOLD
-    requester: str = ""
-    idempotency_key: str | None = None
     placement_group: str | None = None
     release_reason: str | None = None
     release_asked_at: datetime | None = None
     warnings: tuple[str, ...] = field(default=())
-    team: str = DEFAULT_TEAM
-    cause: Cause = Cause.ASKED
-    reclaim_hook: str | None = None
-    """How its holder wants to be notified before a reclaim: a URL, or `WATCHED`. None: no notice."""
     notice: Notice | None = None
     """The notice that its holder has now; only an active lease has one."""
     checkpointed_at: datetime | None = None
     """The holder's last checkpoint: a recent one means that a reclaim loses little."""
-    purpose: Purpose = Purpose.BOOST
-    label: str = ""
-    """What runs in it, as its holder calls it."""
-    ends_with: str | None = None
-    """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
     ending: Ending | None = None
     """What asked for it, and for which request, while it is being returned or its holder has a notice."""
     programs: tuple[Program, ...] = ()

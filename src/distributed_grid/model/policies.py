@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Final, Self
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.validators import one_of
 
 
 class AllocationPriority(StrEnum):
@@ -20,21 +21,14 @@ class AllocationPriority(StrEnum):
 
     @classmethod
     def parse(cls, value: "str | AllocationPriority") -> Self:
-        try:
-            return cls(str(value).lower())
-        except ValueError:
-            raise InvalidRequest(f"Unknown priority: {value!r}", try_next=f"Use one of: {', '.join(cls)}.") from None
+        return one_of("priority", cls, value)
 
 
 class _Named(StrEnum):
     @classmethod
     def parse(cls, value: str) -> Self:
         """By name, in upper or lower case; or `InvalidRequest`."""
-        try:
-            return cls(str(value).lower())
-        except ValueError:
-            word = cls.__name__.removeprefix("Sharing").lower()
-            raise InvalidRequest(f"Unknown {word}: {value!r}", try_next=f"Use one of: {', '.join(cls)}.") from None
+        return one_of(cls.__name__.removeprefix("Sharing").lower(), cls, value)
 
 
 class SharingMode(_Named):

@@ -9,6 +9,7 @@ from typing import Final
 
 from distributed_grid.errors import InvalidRequest, ScopeMissing
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.validators import one_of
 
 GRID: Final = "grid"
 OWNER: Final = "owner"
@@ -80,15 +81,12 @@ def check_may(principal: Principal, scope: Scope) -> None:
 
 def make_scopes(names: Iterable[str]) -> frozenset[Scope]:
     """Scopes by their names, at least one; or `InvalidRequest`."""
-    given = list(names)
-    known = [str(scope) for scope in Scope]
-    if unknown := [name for name in given if name not in known]:
-        raise InvalidRequest(f"Unknown scope: {unknown[0]!r}", try_next=f"Use some of: {', '.join(known)}.")
+    given = frozenset(one_of("scope", Scope, name) for name in names)
     if not given:
         raise InvalidRequest(
             "A token without any scope is good for nothing", try_next="Give --scope view, for instance."
         )
-    return frozenset(map(Scope, given))
+    return given
 
 
 def check_name(name: str) -> str:
@@ -108,8 +106,13 @@ def is_token_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def is_token_word(text: str) -> bool:
+    """Whether a token's user, team or id may be written like this."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _word(what: str, text: str) -> str:
-    if _NAME.fullmatch(text) is None:
+    if not is_token_word(text):
         raise InvalidRequest(
             f"{text!r} cannot be the {what} of a token",
             try_next="Up to 64 letters, digits, dots, underscores, @ and hyphens; the first a letter or digit.",

@@ -1,29 +1,27 @@
 """User requests, validated once at the edge; and requests in the queue."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode
-from distributed_grid.model.leases import Cause, Delivery, Lease, OnGraceEnd, Purpose
+from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
+from distributed_grid.model.leases import STATED, Cause, Delivery, Lease, OnGraceEnd, Terms
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.plain_text import plain
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
 from distributed_grid.model.teams import DEFAULT_TEAM
-from distributed_grid.model.times import LENGTHS, length
+from distributed_grid.model.validators import LONGEST_S, grace_period, one_of, seconds
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import AskedTerms
 
 DEFAULT_DURATION_S: Final = 3600.0
-LONGEST_S: Final = 366 * 24 * 3600.0
-_LONGEST_LABEL: Final = 200
-_RAY_PROCESS: Final = re.compile(r"[0-9a-fA-F]{56}")
 DELIVERIES: Final = (*map(str, Delivery), "auto")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Terms):
     """A request whose fields are each valid on their own."""
 
     target: NodeName
@@ -35,19 +33,10 @@ class Ask:
     delivery: str | None = None
     grace_s: float | None = None
     on_grace_end: OnGraceEnd | None = None
-    requester: str = ""
-    idempotency_key: str | None = None
-    team: str = DEFAULT_TEAM
-    cause: Cause = Cause.ASKED
-    reclaim_hook: str | None = None
     along: tuple[tuple[str, int], ...] = ()
     """What the same lender gives along with it, by kind; such a lease is always reserved."""
-    purpose: Purpose = Purpose.BOOST
-    label: str = ""
     own_too: bool = False
     """If no other node lends it, the target may set it aside from its own capacity; that is reserved, too."""
-    ends_with: str | None = None
-    """The Ray process with which the lease ends."""
     nodes: tuple[NodeName, ...] | None = None
     """The only nodes that may lend it, the preferred ones first; None: any. With `own_too`, also limits the target."""
 
@@ -78,38 +67,28 @@ _KEPT_BY_A_LEASE: Final = sorted(
 
 
 def make_ask(
-    target: str,
-    resource_type: str,
-    amount: object,
+    body: "AskedTerms",
     *,
-    priority: str = AllocationPriority.NORMAL,
-    duration_s: object = None,
-    source: str | None = None,
-    delivery: str | None = None,
-    grace_s: object = None,
-    on_grace_end: str | None = None,
     requester: str = "",
-    idempotency_key: str | None = None,
-    fractional_gpus: bool = False,
     team: str = "",
+    idempotency_key: str | None = None,
     reclaim_hook: str | None = None,
-    along: Mapping[str, object] | None = None,
-    purpose: str = Purpose.BOOST,
-    label: str = "",
-    own_too: bool = False,
-    ends_with: str | None = None,
+    fractional_gpus: bool = False,
     longest_grace_s: float = LONGEST_S,
 ) -> Ask:
-    """Validate a request's fields, or raise the `InvalidRequest` that names the wrong one."""
-    kind = kind_of(resource_type)
-    units = units_of(kind, amount)
+    """The only way from a request's body to an `Ask`: checks every field, or raises the `InvalidRequest` that names the
+    wrong one. A hook is checked by the controller, which knows the nodes' addresses."""
+    target, source, delivery = body["target_node"], body.get("source_node"), body.get("delivery")
+    kind = kind_of(body["resource_type"])
+    units = units_of(kind, body["amount"])
+    own_too = body.get("own_too", False)
     is_own = own_too and source == target  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
         raise InvalidAmount(
-            f"{amount} GPUs: a GPU is lent whole",
+            f"{body['amount']} GPUs: a GPU is lent whole",
             try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",
         )
-    more = _along(kind, along or {})
+    more = _along(kind, body.get("along") or {})
     moves_totals = any(delivery == each and each.moves_totals for each in Delivery)
     if more and moves_totals:
         raise InvalidRequest(
@@ -126,35 +105,30 @@ def make_ask(
             because=["a running raylet's GPUs are fixed: Ray refuses to resize them"],
             try_next="Use --delivery reserve (the default for GPUs): the work then runs on the lender.",
         )
+    duration, grace, on_grace_end = (body.get(key) for key in ("duration_seconds", "grace_seconds", "on_grace_end"))
     return Ask(
         target=target,
         kind=kind,
         units=units,
-        priority=AllocationPriority.parse(priority),
-        duration_s=DEFAULT_DURATION_S if duration_s is None else seconds("duration", duration_s),
+        priority=AllocationPriority.parse(body.get("priority", AllocationPriority.NORMAL)),
+        duration_s=DEFAULT_DURATION_S if duration is None else seconds("duration", duration),
         source=source,
         delivery=delivery,
-        grace_s=None if grace_s is None else grace_period(grace_s, longest_grace_s),
-        on_grace_end=None if on_grace_end is None else _on_grace_end(on_grace_end),
-        requester=requester,
-        idempotency_key=idempotency_key,
-        team=team or DEFAULT_TEAM,
-        reclaim_hook=reclaim_hook,
+        grace_s=None if grace is None else grace_period(grace, longest_grace_s),
+        on_grace_end=None if on_grace_end is None else one_of("--on-grace-end", OnGraceEnd, on_grace_end),
         along=more,
-        purpose=_purpose(purpose),
-        label=plain(label)[:_LONGEST_LABEL],
         own_too=own_too,
-        ends_with=None if ends_with is None else _ray_process(ends_with),
+        requester=requester,
+        team=team or DEFAULT_TEAM,
+        idempotency_key=idempotency_key,
+        reclaim_hook=reclaim_hook,
+        **_stated(body),
     )
 
 
-def _ray_process(worker_id: str) -> str:
-    if not _RAY_PROCESS.fullmatch(worker_id):
-        raise InvalidRequest(
-            f"{worker_id[:80]!r} is no id of a Ray process",
-            try_next="Give what ray.get_runtime_context().get_worker_id() says in the process that holds the boost.",
-        )
-    return worker_id.lower()
+def _stated(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The terms that a request states, by field; a term that is not given, or null, has its default."""
+    return {name: check(body[name]) for name, check in STATED.items() if body.get(name) is not None}
 
 
 def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
@@ -162,50 +136,6 @@ def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...
     if kind in found or len(found) < len(given):
         raise InvalidRequest(f"One kind of resource is asked for twice: {', '.join((kind, *given))}")
     return tuple(sorted((other, units_of(other, amount)) for other, amount in found.items()))
-
-
-def _purpose(value: str) -> Purpose:
-    try:
-        return Purpose(value)
-    except ValueError:
-        raise InvalidRequest(f"Unknown purpose: {value!r}", try_next=f"Use one of: {', '.join(Purpose)}.") from None
-
-
-def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
-    """A length of time in seconds: a number, or text such as "90", "30m", "1h30m", "2d"; else `InvalidDuration`."""
-    try:
-        with_units = length(value) if isinstance(value, str) else None
-        number = float(str(value)) if with_units is None else with_units
-    except ValueError:
-        raise InvalidDuration(f"The {what} must be a length of time such as {LENGTHS}, not {value!r}") from None
-    if number != number or number in (float("inf"), float("-inf")):
-        raise InvalidDuration(f"The {what} must be a finite number of seconds, not {value}")
-    if number < 0 or (number == 0 and not zero_allowed):
-        raise InvalidDuration(f"The {what} must be above zero, not {value}")
-    if number > LONGEST_S:
-        raise InvalidDuration(f"The {what} must be at most a year ({LONGEST_S:.0f} s), not {value}")
-    return number
-
-
-def grace_period(value: object, longest_s: float) -> float:
-    """A grace period in seconds, or `InvalidDuration`: other teams may have to wait until it ends."""
-    grace_s = seconds("grace period", value, zero_allowed=True)
-    if grace_s > longest_s:
-        raise InvalidDuration(
-            f"The grace period must be at most {longest_s:g} s, not {grace_s:g} s",
-            because=["a team waits for what is guaranteed to it until the grace periods of others are over"],
-            try_next="Ask for less; resource_sharing.max_grace_seconds in the configuration is the limit.",
-        )
-    return grace_s
-
-
-def _on_grace_end(value: str) -> OnGraceEnd:
-    try:
-        return OnGraceEnd(value)
-    except ValueError:
-        raise InvalidRequest(
-            f"Unknown --on-grace-end: {value!r}", try_next=f"Use one of: {', '.join(OnGraceEnd)}."
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)

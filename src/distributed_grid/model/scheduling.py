@@ -1,6 +1,5 @@
 """Tasks: the request for a place, the decision, and the scheduler's record of tasks."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,11 +9,11 @@ from typing import Any, Final, Self
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import DEFAULT_DURATION_S, seconds
+from distributed_grid.model.requests import DEFAULT_DURATION_S
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, kind_of, units_of
+from distributed_grid.model.validators import seconds, short_text, task_id
 
 _LONGEST_GANG: Final = 1000
-_LONGEST_NAME: Final = 200
 
 
 class SchedulingStrategy(StrEnum):
@@ -113,13 +112,13 @@ class SchedulingRequest:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        put("task_id", _task_id(self.task_id))
+        put("task_id", task_id(self.task_id))
         put("tags", _names("tags", self.tags))
         put("priority", AllocationPriority.parse(self.priority))
         put("affinity", Affinity.parse(self.affinity))
         put("anti_affinity", Affinity.parse(self.anti_affinity))
         for name in ("target", "node"):
-            put(name, None if getattr(self, name) is None else _text(name, getattr(self, name)) or None)
+            put(name, None if getattr(self, name) is None else short_text(name, getattr(self, name)) or None)
         put("strategy", strategy_name(self.strategy) or self._own_strategy)
         put("custom", {kind_of(name): amount for name, amount in self.custom.items()})
         for name in ("deadline_seconds", "duration_seconds"):
@@ -237,30 +236,17 @@ class SchedulingDecision:
 
 def strategy_name(given: "SchedulingStrategy | str") -> str:
     """The registered name: an enum member if it is one of grid's own."""
-    name = _text("strategy", given).lower().replace("-", "_")
+    name = short_text("strategy", given).lower().replace("-", "_")
     try:
         return SchedulingStrategy(name)
     except ValueError:
         return name
 
 
-def _task_id(given: object) -> str:
-    found = _text("task id", given)
-    if found and re.fullmatch(r"[0-9A-Za-z._:-]+", found) is None:
-        raise InvalidRequest(f"Task id {found!r} contains invalid characters; use letters, digits and . _ : -")
-    return found
-
-
-def _text(what: str, given: object) -> str:
-    if not isinstance(given, str) or len(given) > _LONGEST_NAME or not given.isprintable():
-        raise InvalidRequest(f"The {what} must be a short text, not {given!r:.80}")
-    return given.strip()
-
-
 def _names(what: str, given: Iterable[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidRequest(f"The {what} must be a list of texts, not {given!r:.80}")
-    return tuple(dict.fromkeys(_text(what, each) for each in given))
+    return tuple(dict.fromkeys(short_text(what, each) for each in given))
 
 
 def _is_nothing(amount: object) -> bool:

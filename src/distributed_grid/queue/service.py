@@ -31,8 +31,9 @@ from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.model.lease_changes import RenewalUndone, Renewed, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.plans import Grant
-from distributed_grid.model.requests import Ask, Waiting, grace_period, seconds
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.times import stamp
+from distributed_grid.model.validators import grace_period, seconds
 from distributed_grid.queue.queue import Queue
 from distributed_grid.store.audit_log import Wanted
 

@@ -14,6 +14,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.validators import LONGEST_LABEL, seconds
 from distributed_grid.run.signals import signals_blocked
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ DEFAULT_DURATION_S: Final = 120.0
 
 _LOOK_S: Final = 1.0
 """The program must learn of a reclaim soon, since the grace period starts with the reclaim."""
-_MOST_LABEL: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,6 @@ class Wanted:
 
     def body(self, target: str, label: str) -> BoostRequest:
         """The request for the lease: the scarcest resource leads, the others come along."""
-        from distributed_grid.model.requests import seconds
-
         asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
         first, *others = asked or {"cpu": "1"}
         return {
@@ -78,12 +76,7 @@ class Wanted:
             raise InvalidRequest("--boost says what the run has; --cpus, --gpus and --memory ask for a new lease")
         if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
             raise InvalidRequest("--boost has the grace period and the hook that the boost was asked for with")
-        body = self.body(self.target or "target", "")
-        make_ask(
-            body["target_node"], body["resource_type"], body["amount"],
-            along=body["along"], priority=body["priority"], duration_s=body["duration_seconds"],
-            grace_s=self.grace, fractional_gpus=True,
-        )  # fmt: skip
+        make_ask(self.body(self.target or "target", ""), fractional_gpus=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +111,7 @@ class HeldLease:
     ) -> None:
         """`is_inside`: whether a program runs in it now; a shell may be merely open."""
         self._is_inside = is_inside
-        self._client, self._program_id, self._label = client, program_id, label[:_MOST_LABEL]
+        self._client, self._program_id, self._label = client, program_id, label[:LONGEST_LABEL]
         self.boost = boost
         self.is_ours = is_ours
         self._stop = threading.Event()

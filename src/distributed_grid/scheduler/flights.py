@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.config import GridConfig
@@ -30,6 +30,9 @@ from distributed_grid.model.scheduling import PlacedBy, Placement, ScheduledTask
 from distributed_grid.queue.service import BoostService
 from distributed_grid.scheduler.outcomes import Judge
 from distributed_grid.scheduler.placement import Chooser, Flight, carries_tasks
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import AskedTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +56,21 @@ def ask_for(
     """
     request = task.request
     (kind, amount), *along = request.amounts.items()
-    ask = make_ask(
-        request.target or "",
-        kind,
-        amount,
-        along=dict(along),
-        priority=request.priority,
-        duration_s=task.held_s,
-        source=source,
-        delivery=Delivery.RESERVE,
-        requester=task.who,
-        team=task.team,
-        fractional_gpus=config.resource_sharing.fractional_gpus,
-        purpose=Purpose.TASK,
-        label=task.id,
-        own_too=True,
-    )
+    body: AskedTerms = {
+        "target_node": request.target or "",
+        "resource_type": kind,
+        "amount": amount,
+        "along": dict(along),
+        "priority": request.priority,
+        "duration_seconds": task.held_s,
+        "source_node": source,
+        "delivery": Delivery.RESERVE,
+        "purpose": Purpose.TASK,
+        "label": task.id,
+        "own_too": True,
+    }
+    fractional = config.resource_sharing.fractional_gpus
+    ask = make_ask(body, requester=task.who, team=task.team, fractional_gpus=fractional)
     return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
 
 

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.config import ConfigLike
@@ -171,24 +171,16 @@ class ResourceBoostRequest:
     False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
 
     def body(self) -> BoostRequest:
-        return {
-            "target_node": self.target_node,
-            "resource_type": str(self.resource_type),
-            "amount": str(self.amount),
-            "priority": str(self.priority),
-            "duration_seconds": self.duration_seconds,
-            "source_node": self.preferred_source,
-            "delivery": self.delivery,
-            "grace_seconds": self.grace_seconds,
-            "on_grace_end": self.on_grace_end,
-            "wait_seconds": self.wait_seconds,
-            "along": None if self.along is None else {**self.along},
-            "purpose": self.purpose,
-            "label": self.label,
-            "own_too": self.own_too,
-            "ends_with": self.ends_with,
-            "reclaim_url": self.reclaim_url if self.on_reclaim is None else WATCHED,
-        }
+        """The API's request: every field but those that concern only this process."""
+        named = {_KEYS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
+        said = {key: value for key, value in named.items() if value is not None and key not in _OF_THIS_PROCESS}
+        words = {key: str(said[key]) for key in ("resource_type", "amount", "priority")}
+        hook = {} if self.on_reclaim is None else {"reclaim_url": WATCHED}
+        return cast("BoostRequest", said | words | hook)
+
+
+_KEYS: Final = {"preferred_source": "source_node"}
+_OF_THIS_PROCESS: Final = ("auto_renew", "idempotency_key", "on_reclaim")
 
 
 @dataclass(frozen=True)
@@ -226,15 +218,19 @@ class ResourceBoost:
 
     @classmethod
     def from_dict(cls, data: Boost) -> ResourceBoost:
-        fields: dict[str, Any] = {**data}
-        for key in ("allocated_at", "expires_at"):
-            fields[key] = parse_instant(data[key])
-        if (saved := data["checkpointed_at"]) is not None:
-            fields["checkpointed_at"] = parse_instant(saved)
-        fields["notice"] = notice_in(data)
-        fields["placement_group_id"] = fields.pop("placement_group")
-        fields["warnings"], fields["programs"] = tuple(data["warnings"]), tuple(data["programs"])
-        return cls(**fields)
+        """From the API's answer. Keys of a later controller that this version does not know are left out."""
+        saved = data["checkpointed_at"]
+        read = {
+            "allocated_at": parse_instant(data["allocated_at"]),
+            "expires_at": parse_instant(data["expires_at"]),
+            "checkpointed_at": None if saved is None else parse_instant(saved),
+            "notice": notice_in(data),
+            "placement_group_id": data["placement_group"],
+            "warnings": tuple(data["warnings"]),
+            "programs": tuple(data["programs"]),
+        }
+        known = {each.name for each in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known} | read)  # type: ignore[arg-type]
 
     @property
     def is_active(self) -> bool:

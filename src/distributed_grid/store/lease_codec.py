@@ -17,6 +17,13 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from distributed_grid.model.leases import Lease, LeaseState, Program
 from distributed_grid.model.resources import ResourceVector, amount_of
 
+
+def _own_first(of: Any) -> "list[Field[object]]":
+    """The fields in the order of the file: what identifies an object is defined in its own class."""
+    inherited = {each.name for base in of.__bases__ if is_dataclass(base) for each in fields(base)}
+    return sorted(fields(of), key=lambda each: each.name in inherited)
+
+
 _MOST_UNITS: Final = 2**63 - 1
 _MOST_SECONDS: Final = 1e12
 _KEYS: Final = {
@@ -30,8 +37,11 @@ _KEYS: Final = {
 _NEVER_EMPTY: Final = {Lease: {"id", "source", "target", "kind", "team"}, Program: {"id"}}
 WANTED_BACK: Final = "wanted_back"
 """With this key, a lease that is `releasing` is being reclaimed."""
-_FIRST_FIELDS: Final = tuple(takewhile(lambda name: name != "team", (each.name for each in fields(Lease))))
-ALWAYS_THERE: Final = frozenset({"amount", "active", *(_KEYS.get(name, name) for name in _FIRST_FIELDS)})
+_FIRST_FIELDS: Final = takewhile(lambda name: name != "notice", (each.name for each in _own_first(Lease)))
+_FIRST_TERMS: Final = ("requester", "idempotency_key")
+ALWAYS_THERE: Final = frozenset(
+    {"amount", "active", *(_KEYS.get(name, name) for name in (*_FIRST_FIELDS, *_FIRST_TERMS))}
+)
 """The keys that the first grid wrote: a file without one of them is damaged. Later ones may be missing."""
 _TYPES: Final = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
@@ -110,7 +120,7 @@ class _Part:
 @cache
 def _parts(of: Any) -> tuple[_Part, ...]:
     hints = get_type_hints(of)
-    return tuple(_part(of, each, hints[each.name]) for each in fields(of))
+    return tuple(_part(of, each, hints[each.name]) for each in _own_first(of))
 
 
 def _part(of: type, each: "Field[object]", hint: Any) -> _Part:

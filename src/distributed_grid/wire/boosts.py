@@ -106,7 +106,17 @@ class BoostEnding(TypedDict):
     claimant: BoostClaimant | None
 
 
-class Boost(TypedDict):
+class BoostTerms(TypedDict):
+    """What the request for a boost stated, and who made it."""
+
+    requester: Annotated[str, Field(description="Who asked for it; grid, if grid did so by itself")]
+    team: str
+    cause: Annotated[str, Field(description="asked; pressure, demand or forecast, if grid made it by itself")]
+    purpose: Annotated[str, Field(description="boost; run or task: one program's, and it ends with that")]
+    label: Annotated[str, Field(description="What runs in it")]
+
+
+class Boost(BoostTerms):
     boost_id: str
     source_node: str
     target_node: str
@@ -119,14 +129,9 @@ class Boost(TypedDict):
     allocated_at: str
     expires_at: str
     placement_group: str | None
-    requester: Annotated[str, Field(description="Who asked for it; grid, if grid did so by itself")]
-    team: str
-    cause: Annotated[str, Field(description="asked; pressure, demand or forecast, if grid made it by itself")]
     notice: Annotated[BoostNotice | None, Field(description="Its holder is asked to give something up")]
     checkpointed_at: Annotated[str | None, Field(description="When its holder last said that its work is saved")]
     resources: Annotated[Amounts, Field(description="All that is lent, with what a reservation brings along")]
-    purpose: Annotated[str, Field(description="boost; run or task: one program's, and it ends with that")]
-    label: Annotated[str, Field(description="What runs in it")]
     ending: Annotated[BoostEnding | None, Field(description="Who asked for it back, for whom and by when")]
     programs: Annotated[
         list[str], Field(description="What grid run and grid boost shell have running in it, shortened")

@@ -141,30 +141,20 @@ class BoostForm(ModalScreen["Boost | None"]):
         amount, duration = (self.query_one(f"#{name}", Input).value.strip() for name in ("amount", "duration"))
         chosen = {name: str(self.query_one(f"#{name}", Select).value) for name in self._choices}
         source, delivery = (None if chosen[name] == _ANY else chosen[name] for name in ("source", "delivery"))
-        try:
-            # A typo is told here: the controller would record it as a refused attempt.
-            ask = make_ask(
-                self._target,
-                chosen["kind"],
-                amount,
-                priority=chosen["priority"],
-                duration_s=duration,
-                source=source,
-                delivery=delivery,
-                fractional_gpus=True,
-            )
-        except GridError as error:
-            self._tell(error_text(error))
-            return
         body: BoostRequest = {
             "target_node": self._target,
             "resource_type": chosen["kind"],
             "amount": amount,
-            "duration_seconds": ask.duration_s,
+            "duration_seconds": duration,
             "priority": chosen["priority"],
             "source_node": source,
             "delivery": delivery,
         }
+        try:
+            make_ask(body, fractional_gpus=True)  # a typo is told here: the controller would record a refused attempt
+        except GridError as error:
+            self._tell(error_text(error))
+            return
         # A retry after a lost answer gets the boost of the first try; different values are a different boost.
         key = self._tries.setdefault((amount, duration, *chosen.values()), uuid.uuid4().hex)
         button.disabled = True

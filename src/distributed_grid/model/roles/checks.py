@@ -10,8 +10,8 @@ from enum import Enum, StrEnum
 from typing import Any, Final, TypeVar
 
 from distributed_grid.errors import GridError, InvalidAmount, InvalidRole
-from distributed_grid.model.requests import LONGEST_S
 from distributed_grid.model.resources import BUILT_IN, GPU, MEMORY, kind_of, scale, unit_label, units_of
+from distributed_grid.model.validators import LONGEST_S, is_plain_word
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -64,7 +64,7 @@ def name(value: object) -> str:
         raise Wrong(f"must be a name, not {shown(value)}")
     if len(value) > _LONGEST_NAME:
         raise Wrong(f"must have at most {_LONGEST_NAME} letters, not {len(value)}")
-    if "/" in value or not value.isprintable() or any(letter.isspace() for letter in value):
+    if not is_plain_word(value):
         raise Wrong(f"a name has no spaces and no '/', unlike {value!r}")
     if not value.isascii():
         raise Wrong(f"a name has only ASCII letters, digits and signs, as Ray needs it, unlike {value!r}")

@@ -1,0 +1,99 @@
+"""What one value of a request may be: each check returns the value in its normal form, or raises `InvalidRequest`.
+
+The command, the API, the Python classes and the controller all use these, so a mistake has one wording everywhere.
+Resource kinds and amounts are checked in `model.resources`; fields of roles, which collect their problems, in
+`model.roles.checks`.
+"""
+
+import re
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from distributed_grid.errors import InvalidDuration, InvalidRequest
+from distributed_grid.model.plain_text import plain
+from distributed_grid.model.times import LENGTHS, length
+
+E = TypeVar("E", bound=StrEnum)
+
+LONGEST_S: Final = 366 * 24 * 3600.0
+LONGEST_LABEL: Final = 200
+_LONGEST_TEXT: Final = 200
+_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+_TASK_ID: Final = re.compile(r"[0-9A-Za-z._:-]*")
+_RAY_PROCESS: Final = re.compile(r"[0-9a-fA-F]{56}")
+
+
+def one_of(what: str, options: type[E], value: object) -> E:
+    """A word out of a fixed few, in upper or lower case."""
+    try:
+        return options(str(value).lower())
+    except ValueError:
+        raise InvalidRequest(f"Unknown {what}: {value!r}", try_next=f"Use one of: {', '.join(options)}.") from None
+
+
+def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
+    """A length of time in seconds: a number, or text such as "90", "30m", "1h30m", "2d"; else `InvalidDuration`."""
+    try:
+        with_units = length(value) if isinstance(value, str) else None
+        number = float(str(value)) if with_units is None else with_units
+    except ValueError:
+        raise InvalidDuration(f"The {what} must be a length of time such as {LENGTHS}, not {value!r}") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise InvalidDuration(f"The {what} must be a finite number of seconds, not {value}")
+    if number < 0 or (number == 0 and not zero_allowed):
+        raise InvalidDuration(f"The {what} must be above zero, not {value}")
+    if number > LONGEST_S:
+        raise InvalidDuration(f"The {what} must be at most a year ({LONGEST_S:.0f} s), not {value}")
+    return number
+
+
+def grace_period(value: object, longest_s: float) -> float:
+    """A grace period in seconds, or `InvalidDuration`: other teams may have to wait until it ends."""
+    grace_s = seconds("grace period", value, zero_allowed=True)
+    if grace_s > longest_s:
+        raise InvalidDuration(
+            f"The grace period must be at most {longest_s:g} s, not {grace_s:g} s",
+            because=["a team waits for what is guaranteed to it until the grace periods of others are over"],
+            try_next="Ask for less; resource_sharing.max_grace_seconds in the configuration is the limit.",
+        )
+    return grace_s
+
+
+def label(value: str) -> str:
+    """What a holder calls its lease or program: safe to show, and cut to a length that lists can carry."""
+    return plain(value)[:LONGEST_LABEL]
+
+
+def is_id(text: str) -> bool:
+    """Whether a boost, a request or a program may have this id; a shortened one may, too."""
+    return _ID.fullmatch(text) is not None
+
+
+def task_id(value: object) -> str:
+    """A task's id; empty if none is given."""
+    found = short_text("task id", value)
+    if _TASK_ID.fullmatch(found) is None:
+        raise InvalidRequest(f"Task id {found!r} contains invalid characters; use letters, digits and . _ : -")
+    return found
+
+
+def ray_process(worker_id: str) -> str:
+    """The id of a Ray worker or driver."""
+    if not _RAY_PROCESS.fullmatch(worker_id):
+        raise InvalidRequest(
+            f"{worker_id[:80]!r} is no id of a Ray process",
+            try_next="Give what ray.get_runtime_context().get_worker_id() says in the process that holds the boost.",
+        )
+    return worker_id.lower()
+
+
+def short_text(what: str, value: object) -> str:
+    """A name or a tag in one line."""
+    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or not value.isprintable():
+        raise InvalidRequest(f"The {what} must be a short text, not {value!r:.80}")
+    return value.strip()
+
+
+def is_plain_word(text: str) -> bool:
+    """Whether a node, a role or a run may have this name: it is part of paths and of lists of words."""
+    return bool(text) and "/" not in text and text.isprintable() and not any(letter.isspace() for letter in text)

@@ -1,0 +1,42 @@
+"""Boosts from Python say and show what the API says and shows."""
+
+from dataclasses import fields
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from distributed_grid.leases.view import boost_dict
+from distributed_grid.model.leases import WATCHED
+from distributed_grid.sdk.boosts import ResourceBoost, ResourceBoostRequest, ResourceType
+from distributed_grid.wire.boosts import Boost, BoostRequest
+from tests.support.builders import lease
+
+
+def test_a_request_can_state_every_key_of_the_api() -> None:
+    everything: dict[str, Any] = {each.name: "1" for each in fields(ResourceBoostRequest)}
+    everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0, "on_reclaim": None}
+    body = ResourceBoostRequest(**everything).body()
+    assert TypeAdapter(BoostRequest).validate_python(body) == body
+    assert body.keys() == BoostRequest.__annotations__.keys()
+
+
+def test_what_a_request_leaves_open_is_not_sent() -> None:
+    body = ResourceBoostRequest("gpu-master", ResourceType.CPU, 2, preferred_source="gpu1").body()
+    assert (body["amount"], body["resource_type"], body["source_node"]) == ("2", "cpu", "gpu1")
+    assert not {"delivery", "grace_seconds", "reclaim_url", "idempotency_key", "auto_renew"} & body.keys()
+
+
+def test_a_callback_watches_for_its_notices() -> None:
+    asked = ResourceBoostRequest("gpu-master", "cpu", 2, reclaim_url="http://a", on_reclaim=lambda _: None)
+    assert asked.body()["reclaim_url"] == WATCHED
+
+
+def test_a_boost_shows_every_key_of_the_api() -> None:
+    known = {each.name for each in fields(ResourceBoost)} - {"placement_group_id"} | {"placement_group"}
+    assert known == Boost.__annotations__.keys() == boost_dict(lease()).keys()
+
+
+def test_a_boost_of_a_later_controller_is_read_all_the_same() -> None:
+    shown: Any = {**boost_dict(lease(label="train.py", requester="ann")), "colour": "green"}
+    boost = ResourceBoost.from_dict(shown)
+    assert (boost.boost_id, boost.label, boost.requester) == ("b1", "train.py", "ann")
