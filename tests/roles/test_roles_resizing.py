@@ -7,7 +7,7 @@ import pytest
 from builders import amounts, place, workload
 from kept_runs import KeptRun, Ref
 
-from distributed_grid.errors import Refused
+from distributed_grid.errors import BoostNotFound, Refused, Unavailable
 from distributed_grid.model.roles.plan import InventoryNode
 from distributed_grid.model.roles.scaling import Scaling
 from distributed_grid.model.roles.spec import RoleSpec
@@ -150,6 +150,8 @@ def test_what_shares_a_bundle_ends_together(keep: Keep) -> None:
 class Lender:
     def __init__(self, *, grants: int) -> None:
         self.grants, self.asked, self.out = grants, 0, list[str]()
+        self.renewed = list[str]()
+        self.is_away = False
 
     def request_boost(self, _body: Any, *, idempotency_key: str) -> dict[str, Any]:
         self.asked += 1
@@ -160,6 +162,13 @@ class Lender:
 
     def release_boost(self, boost_id: str) -> None:
         self.out.remove(boost_id)
+
+    def renew_boost(self, boost_id: str) -> None:
+        if self.is_away:
+            raise Unavailable("away")
+        if boost_id not in self.out:
+            raise BoostNotFound("it has expired")
+        self.renewed.append(boost_id)
 
 
 def follower(signal: list[float], **more: Any) -> RoleSpec:
@@ -252,3 +261,18 @@ def test_a_group_that_found_no_room_wants_no_more_than_it_has(keep: Keep) -> Non
     for _ in range(4):
         run.round()
     assert run.ranks("helper") == [0]
+
+
+def test_what_is_borrowed_is_renewed_also_after_a_while_without_the_controller(keep: Keep) -> None:
+    run, client = borrowing(keep, full(lender("n2", 4)), 9, [1.5])
+    scaling = run.parts.spec("worker").follows
+    assert scaling is not None and client.out == ["b1"]
+    length_s = scaling.boost_duration_seconds
+    client.is_away = True
+    run.round(length_s / 3)
+    client.is_away = False
+    run.round(length_s / 12)
+    assert client.renewed == ["b1"], "a third of its length later it would have been close to its end"
+    client.out.clear()
+    run.round(length_s / 3)
+    assert "a boost of worker is no longer there: it has expired" in run.told

@@ -14,9 +14,9 @@ class LeaseKeeper:
     keeper tries more often, since the lease lasts a while.
     """
 
-    def __init__(self, length_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._length_s, self._clock = length_s, clock
-        self._due_at = clock() + length_s / 3
+    def __init__(self, length_s: float, clock: Callable[[], float] | None = None) -> None:
+        self._length_s, self._clock = length_s, clock or time.monotonic
+        self._due_at = self._clock() + length_s / 3
         self.ended: GridError | None = None
 
     @property

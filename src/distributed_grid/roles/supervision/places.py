@@ -8,12 +8,14 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from distributed_grid.client import GridClient
+from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.execution.groups import group_handle
 from distributed_grid.execution.role_records import new_group_name
@@ -121,10 +123,11 @@ class Leases:
         self._run, self._client, self._priority = run, client, priority
         self._held: dict[str, str | None] = {}
         """Leases by id, and why one is gone."""
+        self._keepers: dict[str, LeaseKeeper] = {}
         self._asked: dict[str, BoostEnding] = {}
         """Leases that are being reclaimed, and why."""
         self._closed = threading.Event()
-        self._keeper: threading.Thread | None = None
+        self._watching: threading.Thread | None = None
 
     def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
         held: list[Held] = []
@@ -162,14 +165,16 @@ class Leases:
             },
             idempotency_key=uuid.uuid4().hex,
         )
+        self._keepers[granted["boost_id"]] = LeaseKeeper(LEASE_S)
         self._held[granted["boost_id"]] = None
-        if self._keeper is None:
-            self._keeper = threading.Thread(target=self._keep, name="grid-roles-leases", daemon=True)
-            self._keeper.start()
+        if self._watching is None:
+            self._watching = threading.Thread(target=self._keep, name="grid-roles-leases", daemon=True)
+            self._watching.start()
         return Held(holding, node_id, granted["placement_group"], granted["boost_id"])
 
     def give_back(self, held: Iterable[Held]) -> None:
         for one in held:
+            self._keepers.pop(one.boost_id or "", None)
             if one.boost_id is not None and self._held.pop(one.boost_id, None) is None:
                 with suppress(GridError):  # if the controller does not answer, the lease soon ends by itself
                     self._client.release_boost(one.boost_id, {"grace_seconds": 0, "wait_seconds": 20})
@@ -178,7 +183,7 @@ class Leases:
         if held.boost_id is None:
             return None
         if ask and self._held.get(held.boost_id) is None:
-            self._look(self._client, held.boost_id, renew=False)
+            self._look(self._client, held.boost_id)
         return self._held.get(held.boost_id)
 
     def asked(self, held: Held) -> BoostEnding | None:
@@ -193,17 +198,13 @@ class Leases:
         self._closed.set()
 
     def _keep(self) -> None:
-        """Renew each lease at a third of its length, and check more often whether it is being reclaimed."""
+        """Renew each lease when it is due, and check more often whether it is being reclaimed."""
         client = GridClient(self._client.home)
-        renew_at = time.monotonic() + LEASE_S / 3
         while not self._closed.wait(_LOOK_S):
-            renews = time.monotonic() >= renew_at
-            if renews:
-                renew_at = time.monotonic() + LEASE_S / 3
-            self._look_at_all(client, renew=renews)
+            self._look_at_all(client)
         client.close()
 
-    def _look_at_all(self, client: GridClient, *, renew: bool) -> None:
+    def _look_at_all(self, client: GridClient) -> None:
         """One query for all leases, since a run may have many."""
         ours = [one for one, why in [*self._held.items()] if why is None]
         try:
@@ -211,16 +212,16 @@ class Leases:
         except GridError:
             return  # the controller is away; it comes back, and the leases last a while
         for boost_id in ours:
+            keeper = self._keepers.get(boost_id)
             if boost_id not in shown:
-                self._look(client, boost_id, renew=False)
-            elif self._take_in(shown[boost_id]) and renew:
-                self._look(client, boost_id, renew=True)
+                self._look(client, boost_id)
+            elif self._take_in(shown[boost_id]) and keeper is not None and keeper.is_due:
+                keeper.renew(partial(client.renew_boost, boost_id))
+                if keeper.ended is not None:
+                    self._look(client, boost_id)  # it is gone or being returned: this says why
 
-    def _look(self, client: GridClient, boost_id: str, *, renew: bool) -> None:
+    def _look(self, client: GridClient, boost_id: str) -> None:
         try:
-            if renew:
-                with suppress(Refused):  # it is being returned: the next line says why
-                    client.renew_boost(boost_id)
             self._take_in(client.boost(boost_id))
         except NotFound as error:
             asked = self._asked.pop(boost_id, None)

@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import ray
 
+from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.decide.roles.planner import plan_more
 from distributed_grid.decide.roles.processes import drained
 from distributed_grid.decide.roles.scaling import FINISH_S
-from distributed_grid.errors import GridError, NotFound, Refused
+from distributed_grid.errors import GridError
 from distributed_grid.model.roles.plan import DoesNotFit, RemedyKind, Unit
 from distributed_grid.model.roles.processes import EndAsked, LeaveAsked, ProcessState, Recalled
 from distributed_grid.model.roles.spec import RoleSpec
@@ -43,8 +44,7 @@ class Borrowed:
     boost_id: str
     role: str
     above: int
-    lasts_s: float
-    renew_at: float
+    keeper: LeaseKeeper
 
 
 class Borrowing:
@@ -86,9 +86,7 @@ class Borrowing:
             except GridError as error:
                 self._return(granted)  # part of what is missing is of no use
                 return f"{why}; a boost was refused: {error.message}"
-            granted.append(
-                Borrowed(granted_boost["boost_id"], spec.name, there, lasts_s, time.monotonic() + lasts_s / 3)
-            )
+            granted.append(Borrowed(granted_boost["boost_id"], spec.name, there, LeaseKeeper(lasts_s)))
             self._borrowed.append(granted[-1])
             self._p.note(f"{spec.name} borrows for its next member: {boost.command}")
         self._tries[group] = 0
@@ -103,19 +101,15 @@ class Borrowing:
         self._renew()
 
     def _renew(self) -> None:
-        """Renew for as long as they are needed, each at a third of its length."""
-        client, now = self._p.surveyor.client, time.monotonic()
-        for one in [one for one in self._borrowed if now >= one.renew_at]:
-            try:
-                if client is not None:
-                    client.renew_boost(one.boost_id)
-            except (NotFound, Refused) as error:
+        """Renew for as long as they are needed."""
+        client = self._p.surveyor.client
+        if client is None:
+            return
+        for one in [one for one in self._borrowed if one.keeper.is_due]:
+            one.keeper.renew(partial(client.renew_boost, one.boost_id))
+            if one.keeper.ended is not None:
                 self._borrowed.remove(one)
-                self._p.note(f"a boost of {one.role} is no longer there: {error.message}")
-                continue
-            except GridError:
-                pass  # the controller is away; the boost lasts a while, and the renewal is repeated
-            self._borrowed[self._borrowed.index(one)] = replace(one, renew_at=now + one.lasts_s / 3)
+                self._p.note(f"a boost of {one.role} is no longer there: {one.keeper.ended.message}")
 
     def give_back_all(self) -> None:
         self._return([*self._borrowed])
