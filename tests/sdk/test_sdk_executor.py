@@ -20,7 +20,7 @@ class Controller:
         self.asked: list[dict[str, Any]] = []
         self.completed: list[str] = []
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster_status(self) -> dict[str, Any]:
         return {"nodes": [{"name": "head", "is_head": True, "pressure": self._pressure}]}
 
     async def schedule_task(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -30,9 +30,9 @@ class Controller:
     async def task(self, task_id: str) -> dict[str, Any]:
         return self._decision(task_id, queued=False, position=None)
 
-    async def complete_task(self, task_id: str) -> bool:
+    async def complete_task(self, task_id: str) -> dict[str, Any]:
         self.completed.append(task_id)
-        return True
+        return {"task_id": task_id, "completed": True}
 
     async def close(self) -> None: ...
 

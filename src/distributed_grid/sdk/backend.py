@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from distributed_grid import threads
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.engine.views import cluster_dict
-from distributed_grid.errors import NoCluster, NotFound, Unavailable
+from distributed_grid.errors import NoCluster, RequestNotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, status_dict
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.principals import THE_OWNER
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
         OffloadStatus,
     )
     from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus
-    from distributed_grid.wire.scheduling import TaskDecision, TaskList, TaskRequest
+    from distributed_grid.wire.scheduling import TaskDecision, TaskDone, TaskList, TaskRequest
     from distributed_grid.wire.sharing import SharingStatus
-
-T = TypeVar("T")
 
 
 async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring: bool = False) -> Backend:
@@ -55,9 +54,9 @@ async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring
     if home.controller.exists() or home.login.exists():
         from distributed_grid.client import GridClient
 
-        remote = RemoteBackend(GridClient(home))
+        remote = cast("Backend", RemoteBackend(GridClient(home)))
         try:
-            await remote.status()
+            await remote.boost_status()
         except NoCluster:  # a record of a cluster that is gone
             await remote.close()
         else:
@@ -66,87 +65,13 @@ async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring
 
 
 class RemoteBackend:
-    """A controller, over HTTP. Blocking calls run in threads."""
+    """A controller, over HTTP: each call of `LocalBackend` is the client's call of that name, in a thread."""
 
     def __init__(self, client: GridClient) -> None:
         self._client = client
 
-    async def request(self, body: BoostRequest, idempotency_key: str | None) -> Boost:
-        return await self._call(lambda: self._client.request_boost(body, idempotency_key=idempotency_key))
-
-    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> Boost:
-        body: ReleaseRequest = {"amount": amount, "grace_seconds": grace_s}
-        return await self._call(lambda: self._client.release_boost(boost_id, body))
-
-    async def checkpointed(self, boost_id: str) -> Boost:
-        return await self._call(lambda: self._client.checkpointed(boost_id))
-
-    async def renew(self, boost_id: str, duration_s: float | None) -> Boost:
-        return await self._call(lambda: self._client.renew_boost(boost_id, duration_s))
-
-    async def boost(self, boost_id: str) -> Boost:
-        return await self._call(lambda: self._client.boost(boost_id))
-
-    async def status(self) -> BoostList:
-        return await self._call(self._client.boost_status)
-
-    async def enqueue(self, body: AllocationRequest, idempotency_key: str | None) -> Allocation:
-        return await self._call(lambda: self._client.request_allocation(body, idempotency_key=idempotency_key))
-
-    async def allocation(self, request_id: str) -> Allocation:
-        return await self._call(lambda: self._client.allocation(request_id))
-
-    async def release_allocation(self, request_id: str) -> Allocation:
-        return await self._call(lambda: self._client.release_allocation(request_id))
-
-    async def sharing(self) -> SharingStatus:
-        return await self._call(self._client.sharing_status)
-
-    async def queue(self) -> QueueStatus:
-        return await self._call(self._client.queue)
-
-    async def plan(self, body: PlanRequest) -> Plan:
-        return await self._call(lambda: self._client.plan(body))
-
-    async def schedule_task(self, body: TaskRequest) -> TaskDecision:
-        return await self._call(lambda: self._client.schedule_task(body))
-
-    async def task(self, task_id: str) -> TaskDecision:
-        return await self._call(lambda: self._client.task(task_id))
-
-    async def task_started(self, task_id: str) -> TaskDecision:
-        return await self._call(lambda: self._client.task_started(task_id))
-
-    async def complete_task(self, task_id: str) -> bool:
-        try:
-            await self._call(lambda: self._client.complete_task(task_id))
-        except NotFound:
-            return False
-        return True
-
-    async def tasks(self) -> TaskList:
-        return await self._call(self._client.tasks)
-
-    async def offload_candidates(self, node: str | None) -> OffloadCandidates:
-        return await self._call(lambda: self._client.offload_candidates(node))
-
-    async def offload(self, body: OffloadRequest) -> OffloadAnswer:
-        return await self._call(lambda: self._client.offload(body))
-
-    async def offloads(self) -> OffloadStatus:
-        return await self._call(self._client.offloads)
-
-    async def offload_log(self, offload_id: str, begin: int) -> OffloadLog:
-        return await self._call(lambda: self._client.offload_log(offload_id, begin))
-
-    async def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess:
-        return await self._call(lambda: self._client.cancel_offload(offload_id, grace_s))
-
-    async def audit_log(self, limit: int) -> list[Entry]:
-        return await self._call(lambda: self._client.audit_log(limit=limit))
-
-    async def cluster(self) -> ClusterSeen | ClusterStatus:
-        return await self._call(self._client.cluster_status)
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        return partial(asyncio.to_thread, getattr(self._client, name))
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
         return snapshots_from(self._client.nodes())
@@ -154,12 +79,12 @@ class RemoteBackend:
     async def close(self) -> None:
         self._client.close()
 
-    async def _call(self, call: Callable[[], T]) -> T:
-        return await asyncio.to_thread(call)
-
 
 class LocalBackend:
-    """The engine in this process, under the writer's lock: there is never a second writer."""
+    """The engine in this process, under the writer's lock: there is never a second writer.
+
+    Its calls have the names, parameters and answers of `GridClient`.
+    """
 
     def __init__(self, engine: Engine) -> None:
         from distributed_grid.client import user_name
@@ -190,28 +115,30 @@ class LocalBackend:
         await engine.start()
         return cls(engine)
 
-    async def request(self, body: BoostRequest, idempotency_key: str | None) -> Boost:
+    async def request_boost(self, body: BoostRequest, *, idempotency_key: str | None = None) -> Boost:
         return self._shown(await self._engine.request(body, caller=self._caller, idempotency_key=idempotency_key))
 
-    async def release(self, boost_id: str, amount: float | None = None, grace_s: float | None = None) -> Boost:
+    async def release_boost(self, boost_id: str, body: ReleaseRequest | None = None) -> Boost:
         from distributed_grid.leases.release import units_to_give
 
-        units = units_to_give(self._engine.parts, boost_id, amount)
+        given = body or {}
+        units = units_to_give(self._engine.parts, boost_id, given.get("amount"))
+        grace_s = given.get("grace_seconds")
         return self._shown(await self._engine.service.release(boost_id, units=units, grace_s=grace_s, who=self._who))
 
     async def checkpointed(self, boost_id: str) -> Boost:
         return self._shown(await self._engine.service.checkpointed(boost_id, who=self._who))
 
-    async def renew(self, boost_id: str, duration_s: float | None) -> Boost:
+    async def renew_boost(self, boost_id: str, duration_s: object = None) -> Boost:
         return self._shown(await self._engine.service.renew(boost_id, duration_s, who=self._who))
 
     async def boost(self, boost_id: str) -> Boost:
         return self._shown(self._engine.parts.ledger.find(boost_id))
 
-    async def status(self) -> BoostList:
+    async def boost_status(self) -> BoostList:
         return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
 
-    async def enqueue(self, body: AllocationRequest, idempotency_key: str | None) -> Allocation:
+    async def request_allocation(self, body: AllocationRequest, *, idempotency_key: str | None = None) -> Allocation:
         return await self._allocations.request(body, caller=self._caller, idempotency_key=idempotency_key)
 
     async def allocation(self, request_id: str) -> Allocation:
@@ -220,7 +147,7 @@ class LocalBackend:
     async def release_allocation(self, request_id: str) -> Allocation:
         return await self._allocations.release(request_id, caller=self._caller)
 
-    async def sharing(self) -> SharingStatus:
+    async def sharing_status(self) -> SharingStatus:
         return await self._allocations.status()
 
     async def queue(self) -> QueueStatus:
@@ -239,13 +166,15 @@ class LocalBackend:
     async def task_started(self, task_id: str) -> TaskDecision:
         return decision_dict(await self._engine.scheduling.started(task_id, who=self._who))
 
-    async def complete_task(self, task_id: str) -> bool:
-        return bool(await self._engine.scheduling.complete(task_id, who=self._who))
+    async def complete_task(self, task_id: str) -> TaskDone:
+        if not await self._engine.scheduling.complete(task_id, who=self._who):
+            raise RequestNotFound(f"No task with the id {task_id!r:.80}")
+        return {"task_id": task_id, "completed": True}
 
     async def tasks(self) -> TaskList:
         return scheduling_dict(self._engine.parts)
 
-    async def offload_candidates(self, node: str | None) -> OffloadCandidates:
+    async def offload_candidates(self, node: str | None = None) -> OffloadCandidates:
         raise _only_a_controller()
 
     async def offload(self, body: OffloadRequest) -> OffloadAnswer:
@@ -254,18 +183,18 @@ class LocalBackend:
     async def offloads(self) -> OffloadStatus:
         raise _only_a_controller()
 
-    async def offload_log(self, offload_id: str, begin: int) -> OffloadLog:
+    async def offload_log(self, offload_id: str, begin: int = 0) -> OffloadLog:
         raise _only_a_controller()
 
     async def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess:
         raise _only_a_controller()
 
-    async def audit_log(self, limit: int) -> list[Entry]:
+    async def audit_log(self, *, limit: int) -> list[Entry]:
         from distributed_grid.store.audit_log import Wanted
 
         return await threads.READING.run(self._engine.parts.journal.recorded, Wanted(), limit)
 
-    async def cluster(self) -> ClusterSeen | ClusterStatus:
+    async def cluster_status(self) -> ClusterSeen | ClusterStatus:
         return await cluster_dict(self._engine)
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
@@ -281,8 +210,8 @@ class LocalBackend:
         return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
 
 
-Backend: TypeAlias = RemoteBackend | LocalBackend
-"""The calls behind the public classes. Answers are the API's JSON."""
+Backend: TypeAlias = LocalBackend
+"""The calls behind the public classes, to which `RemoteBackend` conforms. Answers are the API's JSON."""
 
 
 def _only_a_controller() -> Unavailable:

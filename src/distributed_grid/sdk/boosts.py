@@ -25,7 +25,7 @@ from distributed_grid.sdk.backend import Backend, Connected
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
-    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostRequest
+    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostRequest, ReleaseRequest
 
 __all__ = ["ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
 
@@ -78,7 +78,7 @@ class ReclaimWatch:
             await asyncio.sleep(self._every_s)
             watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
             try:
-                status = await (await self._ready()).status()
+                status = await (await self._ready()).boost_status()
                 there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
                 if status["cut"]:
                     there |= await self._each(watched - there.keys())
@@ -121,7 +121,7 @@ class ReclaimWatch:
             if open_now is None or open_now.asked_at != notice.asked_at:
                 log.warning("a reclaim callback came back too late: what was asked is taken", boost=notice.boost_id)
                 return
-            await backend.release(notice.boost_id, part)
+            await backend.release_boost(notice.boost_id, {"amount": part})
         except GridError as error:
             log.warning("what was given up could not be given back", boost=notice.boost_id, message=error.message)
         except Exception:
@@ -283,7 +283,8 @@ class ResourceBoostManager(Connected):
         An invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         try:
-            granted = await (await self._ready()).request(request.body(), request.idempotency_key)
+            backend = await self._ready()
+            granted = await backend.request_boost(request.body(), idempotency_key=request.idempotency_key)
         except Refused as error:
             self.last_refusal = error
             log.warning("boost refused", message=error.message, because=error.because, try_next=error.try_next)
@@ -309,7 +310,8 @@ class ResourceBoostManager(Connected):
         if amount is None and (renewal := self._renewals.pop(boost_id, None)) is not None:
             renewal.cancel()
         try:
-            await (await self._ready()).release(boost_id, amount, grace_seconds)
+            body: ReleaseRequest = {"amount": amount, "grace_seconds": grace_seconds}
+            await (await self._ready()).release_boost(boost_id, body)
         except NotFound:
             return False
         return True
@@ -319,19 +321,19 @@ class ResourceBoostManager(Connected):
         return ResourceBoost.from_dict(await (await self._ready()).checkpointed(boost_id))
 
     async def renew_boost(self, boost_id: str, duration_seconds: float | None = None) -> ResourceBoost:
-        return ResourceBoost.from_dict(await (await self._ready()).renew(boost_id, duration_seconds))
+        return ResourceBoost.from_dict(await (await self._ready()).renew_boost(boost_id, duration_seconds))
 
     async def get_boost(self, boost_id: str) -> ResourceBoost:
         return ResourceBoost.from_dict(await (await self._ready()).boost(boost_id))
 
     async def get_active_boosts(self, target_node: str | None = None) -> list[ResourceBoost]:
-        status = await (await self._ready()).status()
+        status = await (await self._ready()).boost_status()
         found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
         return [b for b in found if b.is_active and target_node in (None, b.target_node)]
 
     async def get_boost_status(self) -> BoostList:
         """The same as `grid boost status --json`."""
-        return await (await self._ready()).status()
+        return await (await self._ready()).boost_status()
 
     async def _keep(self, boost_id: str, length_s: float) -> None:
         why = await LeaseKeeper(length_s).keep(lambda: self.renew_boost(boost_id))

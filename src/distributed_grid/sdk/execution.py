@@ -244,7 +244,7 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
 
 
 async def _keep(lease_id: str, backend: Backend) -> None:
-    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.renew(lease_id, _UP_TO_S))
+    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.renew_boost(lease_id, _UP_TO_S))
     log.warning("a task's lease is no longer renewed", lease=lease_id, message=why.message)
 
 
@@ -409,6 +409,6 @@ class Carrier:
         )
 
     async def _is_pressed(self, name: str) -> bool:
-        nodes = (await self._backend.cluster())["nodes"]
+        nodes = (await self._backend.cluster_status())["nodes"]
         pressure = next((node["pressure"] for node in nodes if node["name"] == name), None)
         return pressure is not None and pressure["overall"] >= _PRESSED

@@ -66,7 +66,7 @@ class EnhancedOffloadingExecutor(Connected):
         await super().initialize()
         if self._carrier is None:
             assert self._backend is not None
-            connect_to_ray(await self._backend.cluster())
+            connect_to_ray(await self._backend.cluster_status())
             self._carrier = Carrier(self._backend, self.mode, self._max_retries)
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class EnhancedOffloadingExecutor(Connected):
 
     async def _target(self, given: str | None) -> str:
         backend = await self._ready()
-        return given or head_of(await backend.cluster())
+        return given or head_of(await backend.cluster_status())
 
     def _begin(self, work: Work, needs: Mapping[str, float], terms: TaskTerms) -> str:
         assert self._carrier is not None

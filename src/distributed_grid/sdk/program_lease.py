@@ -55,7 +55,7 @@ class ProgramLease:
 
     async def __aenter__(self) -> Self:
         backend = await self._manager._ready()
-        cluster = await backend.cluster()
+        cluster = await backend.cluster_status()
         connect_to_ray(cluster)
         target = self._target or head_of(cluster)
         (kind, amount), *others = self._asked.items()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.config import ConfigLike
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
+from distributed_grid.errors import NotFound
 from distributed_grid.model.scheduling import (
     Affinity,
     Alternative,
@@ -88,7 +89,10 @@ class IntelligentScheduler(Connected):
 
     async def complete_task(self, task_id: str) -> bool:
         """Free what a task held, and end a lease made for it. False if there is no such task (any more)."""
-        return await (await self._ready()).complete_task(task_id)
+        try:
+            return (await (await self._ready()).complete_task(task_id))["completed"]
+        except NotFound:
+            return False
 
     async def get_scheduling_status(self) -> TaskList:
         """Every task, the waiting ones, how many were accepted, and how accurate the predictions were."""

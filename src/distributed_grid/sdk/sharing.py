@@ -71,7 +71,7 @@ class ResourceSharingManager(Connected):
             "delivery": delivery,
             "wait_seconds": wait,
         }
-        found = await (await self._ready()).enqueue(body, idempotency_key)
+        found = await (await self._ready()).request_allocation(body, idempotency_key=idempotency_key)
         return found["request_id"]
 
     async def release_resource(self, allocation_id: str) -> bool:
@@ -89,8 +89,8 @@ class ResourceSharingManager(Connected):
     async def get_resource_status(self) -> dict[str, Any]:
         """The policy in force, every node's limits, every team's share, all allocations, and the queue."""
         backend = await self._ready()
-        boosts, queue = await backend.status(), await backend.queue()
-        return {**await backend.sharing(), "allocations": boosts["boosts"], "queue": queue["requests"]}
+        boosts, queue = await backend.boost_status(), await backend.queue()
+        return {**await backend.sharing_status(), "allocations": boosts["boosts"], "queue": queue["requests"]}
 
     async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> Plan:
         """What would happen to such a request now, as `grid plan` says it. Nothing changes."""
@@ -99,7 +99,7 @@ class ResourceSharingManager(Connected):
 
     async def history(self, limit: int = 100) -> list[Entry]:
         """What was requested, granted, refused and returned, the newest last, from the audit log."""
-        entries = await (await self._ready()).audit_log(10 * limit)
+        entries = await (await self._ready()).audit_log(limit=10 * limit)
         return [entry for entry in entries if entry["event"] in _HISTORY][-limit:]
 
     get_history = history
@@ -135,8 +135,8 @@ class ResourceSharingOrchestrator(Connected):
     async def get_cluster_status(self) -> dict[str, Any]:
         """Every node, pending demand, boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
         backend = await self._ready()
-        sharing, queue = await backend.sharing(), await self._queue()
-        return {**await backend.cluster(), "resource_sharing": sharing, "queue": queue}
+        sharing, queue = await backend.sharing_status(), await self._queue()
+        return {**await backend.cluster_status(), "resource_sharing": sharing, "queue": queue}
 
     async def request_resources(
         self,
