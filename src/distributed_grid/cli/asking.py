@@ -10,6 +10,7 @@ import click
 
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.parameters import DELIVERY, KIND, NODE, PRIORITY
+from distributed_grid.model.leases import DeliveryChoice
 
 if TYPE_CHECKING:
     from distributed_grid.model.requests import Ask
@@ -26,7 +27,7 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--duration", metavar=TIME, help="How long it lasts.  [default: 1h]"),
     click.option("--source", metavar="NODE", type=NODE, help="The lender; chosen by free capacity if not given."),
-    click.option("--delivery", metavar="transfer|reserve|auto", type=DELIVERY, help="How it reaches the target."),
+    click.option("--delivery", metavar="|".join(DeliveryChoice), type=DELIVERY, help="How it reaches the target."),
 )
 _KEYS: Final = {
     "target": "target_node",

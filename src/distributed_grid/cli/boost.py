@@ -137,6 +137,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
     from distributed_grid.cli.output import clock, quantity
+    from distributed_grid.model.leases import Delivery
     from distributed_grid.model.validators import seconds
 
     body: ReleaseRequest = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
@@ -154,8 +155,9 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
         if boost["state"] == "released":
             return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
         said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
-        if boost["delivery"] == "reserve" and boost["ending"] is not None and boost["ending"]["deadline"] is not None:
-            said += f"; what still runs in it at {clock(boost['ending']['deadline'])} is ended"
+        until = None if boost["ending"] is None else boost["ending"]["deadline"]
+        if Delivery.named(boost["delivery"]).makes_group and until is not None:
+            said += f"; what still runs in it at {clock(until)} is ended"
         return said
 
     show(released, as_json, text)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.types import StringParamType
 
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.leases import DeliveryChoice, OnGraceEnd
 from distributed_grid.model.policies import CONFIGURED, AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.requests import DELIVERIES
 from distributed_grid.model.resources import BUILT_IN
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ NODE: Final = Word(known=_nodes)
 NODE_OR_AUTO: Final = Word("auto", known=_nodes)
 KIND: Final = Word(*BUILT_IN, known=_kinds)
 PRIORITY: Final = Word(*AllocationPriority)
-DELIVERY: Final = Word(*DELIVERIES)
+DELIVERY: Final = Word(*DeliveryChoice)
 ON_GRACE_END: Final = Word(*OnGraceEnd)
 POLICY: Final = Word(*SharingPolicy, CONFIGURED)
 MODE: Final = Word(*SharingMode, CONFIGURED)

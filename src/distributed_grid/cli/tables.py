@@ -11,6 +11,7 @@ from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
 from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GPU, ResourceVector, total, units_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _companions(boost: Boost) -> list[str]:
 
 
 def _how_to_use(boost: Boost, short: str) -> list[str]:
-    if boost["delivery"] == "transfer":
+    if Delivery.named(boost["delivery"]).moves_totals:
         return [
             f"{boost['target_node']} has it now: every Ray program there sees it, unmodified.",
             f"To give it back early:  grid boost release {short}",

@@ -11,7 +11,6 @@ from distributed_grid.config.loader import (
 )
 from distributed_grid.config.models import CallerLimits, GridConfig, NodeConfig, NodeRole, NodeSharing, json_schema
 from distributed_grid.config.sharing import (
-    DeliveryChoice,
     ForecasterChoice,
     GpuCompanions,
     GpuInUse,
@@ -19,6 +18,7 @@ from distributed_grid.config.sharing import (
     TeamConfig,
     Thresholds,
 )
+from distributed_grid.model.leases import DeliveryChoice
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 
 __all__ = [

@@ -22,7 +22,7 @@ from distributed_grid.config.values import (
     units,
     wrong,
 )
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.leases import DeliveryChoice, OnGraceEnd
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.teams import Team
@@ -32,12 +32,6 @@ class Settings(BaseModel):
     """Frozen; keys that grid does not know are kept as they are, so that a file can serve other tools too."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class DeliveryChoice(StrEnum):
-    TRANSFER = "transfer"
-    RESERVE = "reserve"
-    AUTO = "auto"
 
 
 class GpuInUse(StrEnum):

@@ -64,10 +64,22 @@ class Delivery(StrEnum):
             setattr(self, each.name, getattr(traits, each.name))
         return self
 
+    @classmethod
+    def named(cls, name: str) -> "Delivery":
+        return next(each for each in cls if each == name)
+
     # The source's raylet shrinks, the target's grows.
     TRANSFER = "transfer", _Traits(moves_totals=True, can_split=True, needs_target=True)
     # A placement group on the source, for the target's work. Ray cannot make it smaller.
     RESERVE = "reserve", _Traits(makes_group=True)
+
+
+class DeliveryChoice(StrEnum):
+    """What a request or the configuration may say."""
+
+    TRANSFER = Delivery.TRANSFER
+    RESERVE = Delivery.RESERVE
+    AUTO = "auto"  # by the target's hardware
 
 
 class OnGraceEnd(StrEnum):

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
-from distributed_grid.model.leases import STATED, Cause, Delivery, Lease, OnGraceEnd, Terms
+from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from distributed_grid.wire.boosts import AskedTerms
 
 DEFAULT_DURATION_S: Final = 3600.0
-DELIVERIES: Final = (*map(str, Delivery), "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,8 @@ def make_ask(
 ) -> Ask:
     """The only way from a request's body to an `Ask`: checks every field, or raises the `InvalidRequest` that names the
     wrong one. A hook is checked by the controller, which knows the nodes' addresses."""
-    target, source, delivery = body["target_node"], body.get("source_node"), body.get("delivery")
+    target, source, said = body["target_node"], body.get("source_node"), body.get("delivery")
+    delivery = None if said is None else str(one_of("delivery", DeliveryChoice, said))
     kind = kind_of(body["resource_type"])
     units = units_of(kind, body["amount"])
     own_too = body.get("own_too", False)
@@ -97,8 +97,6 @@ def make_ask(
         )
     if source is not None and source == target and not own_too:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
-    if delivery is not None and delivery not in DELIVERIES:
-        raise InvalidRequest(f"Unknown delivery: {delivery!r}", try_next=f"Use one of: {', '.join(DELIVERIES)}.")
     if moves_totals and kind == GPU:
         raise InvalidRequest(
             "Ray cannot transfer GPUs between nodes",

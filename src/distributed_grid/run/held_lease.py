@@ -14,6 +14,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.leases import Delivery
 from distributed_grid.model.validators import LONGEST_LABEL, seconds
 from distributed_grid.run.signals import signals_blocked
 
@@ -208,7 +209,7 @@ def reserved(client: GridClient, boost: Boost) -> Boost:
         raise NotReserved(
             f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: nothing to run inside of",
             because=[f"its capacity is on {boost['target_node']} itself, where every Ray program sees it"]
-            if boost["delivery"] == "transfer"
+            if Delivery.named(boost["delivery"]).moves_totals
             else [],
             try_next=f"Run the program as it is, with RAY_ADDRESS={client.ray_address()}",
         )

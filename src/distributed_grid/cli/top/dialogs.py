@@ -15,8 +15,9 @@ from textual.widgets import Button, Input, Label, Select, Static
 
 from distributed_grid.cli.top.feed import in_background
 from distributed_grid.errors import GridError
+from distributed_grid.model.leases import DeliveryChoice
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import DELIVERIES, make_ask
+from distributed_grid.model.requests import make_ask
 from distributed_grid.model.times import local_times
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class BoostForm(ModalScreen["Boost | None"]):
             "kind": ("Kind", kinds),
             "priority": ("Priority", [*AllocationPriority]),
             "source": ("From", [_ANY, *(node for node in nodes if node != target)]),
-            "delivery": ("Delivery", [_ANY, *DELIVERIES]),
+            "delivery": ("Delivery", [_ANY, *DeliveryChoice]),
         }
         self._request = request
         self._tries: dict[tuple[str, ...], str] = {}

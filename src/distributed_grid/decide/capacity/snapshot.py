@@ -11,7 +11,7 @@ from distributed_grid.decide.capacity.feasibility import obstacle, why_not
 from distributed_grid.decide.capacity.lending import best_lender, has_it_itself
 from distributed_grid.decide.capacity.quotas import why_over_limit, why_withheld_by_others
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refusal, Refused
 from distributed_grid.model.refusals import RefusalCode
@@ -188,7 +188,7 @@ class _Moves:
         """Add a lease, or remove it with `times=-1`."""
         if not lease.holds_capacity:
             return
-        if lease.delivery is Delivery.RESERVE:
+        if not lease.delivery.moves_totals:
             freed = self.freed[lease.source]
             self.freed[lease.source] = freed + lease.resources if times > 0 else freed - lease.resources
             return
