@@ -26,7 +26,10 @@ The number is the exit code of `grid`; `code` is what the API and `--json` carry
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.values import ErrorBody, NoCapacityBody
 
 __all__ = [
     "AccessDenied",
@@ -106,7 +109,7 @@ class GridError(Exception):
         self.because = tuple(because)
         self.try_next = try_next
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> "ErrorBody":
         return {
             "code": self.code,
             "message": self.message,
@@ -252,8 +255,8 @@ class NoCapacity(Refused):
     code = "NO_CAPACITY"
     expected_start: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"expected_start": self.expected_start}
+    def to_dict(self) -> "NoCapacityBody":
+        return {**super().to_dict(), "expected_start": self.expected_start}
 
 
 class SharingDisabled(Refused):

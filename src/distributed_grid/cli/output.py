@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -15,6 +15,9 @@ from distributed_grid.model import times
 from distributed_grid.model.plain_text import only_styled, plain, plain_data
 from distributed_grid.model.resources import CPU, GPU, describe, scale, unit_label
 from distributed_grid.model.times import parse_instant, span
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import ControllerUp
 
 
 def clock(at: str) -> str:
@@ -113,9 +116,9 @@ def say(text: str) -> None:
     click.echo(only_styled(times.local_times(text, now=datetime.now(UTC))), err=True)
 
 
-def say_notes(started: Mapping[str, Any]) -> None:
+def say_notes(started: "ControllerUp") -> None:
     """Print the notes of a controller that has just started; one that was already running has shown them."""
-    for note in started.get("notes", ()):
+    for note in started["notes"]:
         say(click.style("Note: ", fg="yellow") + plain(note))
 
 

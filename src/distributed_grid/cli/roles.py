@@ -1,7 +1,9 @@
 """grid roles: whole workloads of actors; their plans as text and as `--json`."""
 
+from __future__ import annotations
+
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +15,21 @@ from distributed_grid.model.roles.plan import DoesNotFit, Inventory, InventoryNo
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 
+if TYPE_CHECKING:
+    from distributed_grid.cli.roles_view import (
+        PlannedNode,
+        PlannedPool,
+        PlannedRemedy,
+        PlannedRole,
+        PlannedUnit,
+        RolesPlan,
+    )
 
-def plan_dict(workload: Workload, inventory: Inventory, found: Placement | DoesNotFit, cluster: str) -> dict[str, Any]:
+
+def plan_dict(workload: Workload, inventory: Inventory, found: Placement | DoesNotFit, cluster: str) -> RolesPlan:
     placement = found if isinstance(found, Placement) else Placement(workload.name, ())
     by_node, counts = placement.by_node, placement.counts
-    answer: dict[str, Any] = {
+    answer: RolesPlan = {
         "workload": workload.name,
         "cluster": cluster,
         "fits": isinstance(found, Placement),
@@ -40,7 +52,7 @@ def plan_dict(workload: Workload, inventory: Inventory, found: Placement | DoesN
     return answer
 
 
-def _role_dict(role: RoleSpec, placed: int, placement: Placement) -> dict[str, Any]:
+def _role_dict(role: RoleSpec, placed: int, placement: Placement) -> PlannedRole:
     return {
         "role": role.name,
         "min": role.least,
@@ -54,7 +66,7 @@ def _role_dict(role: RoleSpec, placed: int, placement: Placement) -> dict[str, A
     }
 
 
-def _pools(workload: Workload, placement: Placement) -> list[dict[str, Any]]:
+def _pools(workload: Workload, placement: Placement) -> list[PlannedPool]:
     used = placement.used_by_pool
     return [
         {
@@ -67,7 +79,7 @@ def _pools(workload: Workload, placement: Placement) -> list[dict[str, Any]]:
     ]
 
 
-def _node_dict(node: InventoryNode, units: tuple[Unit, ...]) -> dict[str, Any]:
+def _node_dict(node: InventoryNode, units: tuple[Unit, ...]) -> PlannedNode:
     return {
         "name": node.name,
         "closed": node.closed or None,
@@ -78,7 +90,7 @@ def _node_dict(node: InventoryNode, units: tuple[Unit, ...]) -> dict[str, Any]:
     }
 
 
-def _unit_dict(unit: Unit) -> dict[str, Any]:
+def _unit_dict(unit: Unit) -> PlannedUnit:
     return {
         "kind": str(unit.kind),
         "members": [{"role": member.role, "index": member.index} for member in unit.members],
@@ -87,7 +99,7 @@ def _unit_dict(unit: Unit) -> dict[str, Any]:
     }
 
 
-def _remedy_dict(remedy: Remedy) -> dict[str, Any]:
+def _remedy_dict(remedy: Remedy) -> PlannedRemedy:
     return {
         "kind": str(remedy.kind),
         "told": remedy.told,
@@ -149,7 +161,7 @@ def plan(file: str, cluster: str, as_json: bool) -> None:
         sys.exit(Refused.exit_code)
 
 
-def _plan_live(workload: "Workload") -> "tuple[Inventory, Placement | DoesNotFit]":
+def _plan_live(workload: Workload) -> tuple[Inventory, Placement | DoesNotFit]:
     """Plan on what is free now. Suggests only boosts that would be granted."""
     from distributed_grid.client import GridClient
     from distributed_grid.decide.roles import plan_workload
@@ -171,7 +183,7 @@ def _plan_live(workload: "Workload") -> "tuple[Inventory, Placement | DoesNotFit
         client.close()
 
 
-def _described(file: str, workload: "Workload") -> "Inventory":
+def _described(file: str, workload: Workload) -> Inventory:
     from pathlib import Path
 
     from distributed_grid.config import find_config, load_config

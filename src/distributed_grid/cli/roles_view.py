@@ -1,8 +1,10 @@
-"""A plan as text: a map of the nodes and their actors; or what is missing, and what to do."""
+"""A plan as data and as text: a map of the nodes and their actors; or what is missing, and what to do."""
+
+from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
@@ -13,20 +15,104 @@ from distributed_grid.cli.output import listed, short
 from distributed_grid.cli.tables import bold
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, unit_label
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.values import Amounts
+
 _MOST: Final = 50
 _MOST_REASONS: Final = 10
 _BAR: Final = 8
 _GAP: Final = "  "
 
 
-def plan_view(plan: Mapping[str, Any], canvas: Canvas) -> str:
+class PlannedMember(TypedDict):
+    role: str
+    index: int
+
+
+class PlannedUnit(TypedDict):
+    """Members that share a process or a bundle, or one member."""
+
+    kind: str
+    members: list[PlannedMember]
+    resources: Amounts
+    pool: str | None
+
+
+class PlannedNode(TypedDict):
+    name: str
+    closed: str | None
+    """Why it takes none; None: it is open."""
+    total: Amounts
+    free: Amounts
+    planned: Amounts
+    units: list[PlannedUnit]
+
+
+class PlannedRole(TypedDict):
+    role: str
+    min: int
+    max: int
+    placed: int
+    nodes: int
+    each: Amounts
+    pool: str | None
+    colocation_group: str | None
+    colocation: str | None
+
+
+class PlannedPool(TypedDict):
+    name: str
+    quota: Amounts
+    nodes: list[str]
+    planned: Amounts
+
+
+class WhyNotPlaced(TypedDict):
+    roles: list[str]
+    asked: int
+    placed: int
+    detail: str
+
+
+class MissingAmount(TypedDict):
+    node: str | None
+    pool: str | None
+    resource_type: str
+    amount: float | int
+
+
+class PlannedRemedy(TypedDict):
+    kind: str
+    told: str
+    commands: list[str]
+    missing: list[MissingAmount]
+    counts: dict[str, int]
+
+
+class RolesPlan(TypedDict):
+    """What `grid roles plan --json` prints."""
+
+    workload: str
+    cluster: str
+    fits: bool
+    actors: int
+    units: int
+    roles: list[PlannedRole]
+    pools: list[PlannedPool]
+    nodes: list[PlannedNode]
+    certain: bool
+    reasons: list[WhyNotPlaced]
+    remedies: list[PlannedRemedy]
+
+
+def plan_view(plan: RolesPlan, canvas: Canvas) -> str:
     return "\n".join(_map(plan, canvas) if plan["fits"] else _refusal(plan, canvas))
 
 
 # -- it fits -------------------------------------------------------------------------------------------------
 
 
-def _map(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _map(plan: RolesPlan, canvas: Canvas) -> list[str]:
     used = [node for node in plan["nodes"] if node["units"]]
     head = [
         f"{bold(plan['workload'])}  {click.style('fits', fg='green')}",
@@ -45,21 +131,22 @@ def _map(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
     ]
 
 
-def _sums(nodes: Sequence[Mapping[str, Any]]) -> str:
+def _sums(nodes: Sequence[PlannedNode]) -> str:
     parts = []
     for kind in _kinds(nodes):
-        planned, free = (sum(node[part].get(kind, 0) for node in nodes) for part in ("planned", "free"))
+        planned = sum(node["planned"].get(kind, 0) for node in nodes)
+        free = sum(node["free"].get(kind, 0) for node in nodes)
         parts.append(f"{short(planned)} of {short(free)} {unit_label(kind)}")
     return ", ".join(parts)
 
 
-def _kinds(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+def _kinds(nodes: Iterable[PlannedNode]) -> list[str]:
     """The kinds that the plan uses, the built-in ones first."""
     planned = {kind for node in nodes for kind, amount in node["planned"].items() if amount}
     return [*(kind for kind in (CPU, GPU, MEMORY) if kind in planned), *sorted(planned - set(BUILT_IN))]
 
 
-def _node_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]:
+def _node_lines(nodes: Sequence[PlannedNode], canvas: Canvas) -> list[str]:
     """Planned of free for each kind, then the actors on the node."""
     shown, kinds = nodes[:_MOST], _kinds(nodes)
     cells = [[_share(node, kind) for kind in kinds] for node in shown]
@@ -79,49 +166,46 @@ def _node_lines(nodes: Sequence[Mapping[str, Any]], canvas: Canvas) -> list[str]
     return lines
 
 
-def _share(node: Mapping[str, Any], kind: str) -> str:
+def _share(node: PlannedNode, kind: str) -> str:
     planned, free = node["planned"].get(kind, 0), node["free"].get(kind, 0)
     return f"{short(planned)}/{short(free)}" if planned or free else "-"
 
 
-def _bar(node: Mapping[str, Any], canvas: Canvas) -> str:
+def _bar(node: PlannedNode, canvas: Canvas) -> str:
     """How full the node will be, by its fullest kind."""
     shares = [amount / node["free"][kind] for kind, amount in node["planned"].items() if amount]
     return bar(max(shares, default=0.0), _BAR, canvas.blocks)
 
 
-def _actors(node: Mapping[str, Any]) -> str:
+def _actors(node: PlannedNode) -> str:
     """ "8 rollout_worker, 1 trainer+trajectory_pool": actors that share a process or a bundle are joined by "+"."""
     found = Counter("+".join(member["role"] for member in unit["members"]) for unit in node["units"])
     return ", ".join(f"{count} {name}" for name, count in found.items())
 
 
-def _roles_table(roles: Sequence[Mapping[str, Any]], canvas: Canvas) -> str:
-    def of(key: str) -> list[str]:
-        return [role[key] or "-" for role in roles]
-
+def _roles_table(roles: Sequence[PlannedRole], canvas: Canvas) -> str:
     spans = [str(r["min"]) if r["min"] == r["max"] else f"{r['min']} to {r['max']}" for r in roles]
     together = [
         "-" if role["colocation_group"] is None else f"{role['colocation_group']} ({role['colocation']})"
         for role in roles
     ]
     found = {
-        "role": Column.of("Role", of("role")),
+        "role": Column.of("Role", [role["role"] for role in roles]),
         "asked": Column.of("Asked", spans, right=True),
         "placed": Column.of("Placed", [str(role["placed"]) for role in roles], right=True),
         "nodes": Column.of("Nodes", [str(role["nodes"]) for role in roles], right=True),
         "each": Column.of("Each", [listed(role["each"]) for role in roles]),
     }
     if any(role["pool"] for role in roles):
-        found["pool"] = Column.of("Pool", of("pool"))
+        found["pool"] = Column.of("Pool", [role["pool"] or "-" for role in roles])
     if any(role["colocation_group"] for role in roles):
         found["together"] = Column.of("Together", together)
     give_up = tuple(key for key in ("together", "pool", "each") if key in found)
     return fitted_table(fit(found, give_up, canvas))
 
 
-def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
-    def planned(pool: Mapping[str, Any]) -> str:
+def _pool_lines(pools: Sequence[PlannedPool]) -> list[str]:
+    def planned(pool: PlannedPool) -> str:
         parts = ((short(pool["planned"].get(kind, 0)), short(most), kind) for kind, most in pool["quota"].items())
         return ", ".join(f"{part} of {most} {unit_label(kind)}" for part, most, kind in parts) or "-"
 
@@ -132,7 +216,7 @@ def _pool_lines(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 # -- it does not ---------------------------------------------------------------------------------------------
 
 
-def _refusal(plan: Mapping[str, Any], canvas: Canvas) -> list[str]:
+def _refusal(plan: RolesPlan, canvas: Canvas) -> list[str]:
     sure = "" if plan["certain"] else "   no placement was found; that there is none is not proven"
     lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
     for reason in plan["reasons"][:_MOST_REASONS]:

@@ -1,7 +1,7 @@
 """grid start and grid stop: grid in a Ray cluster that is already running."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from distributed_grid.model.listening import Listening
 
 if TYPE_CHECKING:
     from distributed_grid.store.home import GridHome
+    from distributed_grid.wire.controller import ControllerUp
 
 
 discovered_or_config_option = partial(
@@ -73,7 +74,7 @@ def start(
 
     was_in = False
 
-    def put_in(meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
+    def put_in(meanwhile: Callable[[], None] | None = None) -> "ControllerUp":
         nonlocal was_in
         found = put_controller_in(
             address,
@@ -88,13 +89,13 @@ def start(
         was_in = True
         return found
 
-    def text(found: Mapping[str, Any]) -> str:
+    def text(found: "ControllerUp") -> str:
         return (
             f"grid is in the cluster at {found['ray_address']} and answers at {found['url']}\n"
             "  grid cluster status    what is there\n  grid stop              take it out again"
         )
 
-    def show_it(found: dict[str, Any]) -> None:
+    def show_it(found: "ControllerUp") -> None:
         show(found, as_json, text)
         say_notes(found)
 
@@ -133,13 +134,13 @@ def _check_address(address: str) -> None:
 def _supervise(
     address: str,
     home: "GridHome",
-    put_in: Callable[[Callable[[], None]], dict[str, Any]],
+    put_in: "Callable[[Callable[[], None]], ControllerUp]",
     digest: str,
-    show_it: Callable[[dict[str, Any]], None],
+    show_it: "Callable[[ControllerUp], None]",
 ) -> None:
     from distributed_grid.cluster.supervise import ServiceManager, Supervisor
 
-    def ready(found: dict[str, Any]) -> None:
+    def ready(found: "ControllerUp") -> None:
         if found.get("config_digest") != digest:
             say(
                 f"Warning: the controller that is there runs another configuration ({found.get('config_source')}). "

@@ -5,12 +5,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distributed_grid.controller.listening import checked
 from distributed_grid.errors import Unavailable, error_from_dict
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import ControllerUp
 
 _PATIENCE_S = 300
 _BEAT_S = 1.0
@@ -26,7 +29,7 @@ def put_controller_in(
     adopt: bool = False,
     patient: bool = False,
     meanwhile: Callable[[], None] | None = None,
-) -> dict[str, Any]:
+) -> "ControllerUp":
     """Start the controller in the cluster at `ray_address`; how to reach it, or the error that says why not.
 
     A `patient` controller starts degraded if its state files cannot be read, and reports that in its status instead of
@@ -41,12 +44,13 @@ def put_controller_in(
         "adopt": adopt,
         "patient": patient,
     }
-    return ask_apart(
+    answer = ask_apart(
         "distributed_grid.controller.join",
         order,
         if_silent="grid doctor tells what is in the way.",
         meanwhile=meanwhile,
     )
+    return cast("ControllerUp", answer)
 
 
 def ask_apart(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
@@ -22,6 +22,9 @@ from distributed_grid.model.resources import GB
 from distributed_grid.store.durable import bytes_of, json_of
 from distributed_grid.store.home import GridHome
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import ClusterUp, ControllerUp
+
 Progress = Callable[[str], None]
 _CPUS_PER_CORE: Final = 4
 """Beyond this, a program that uses all of them spends most of its start on starting workers."""
@@ -36,7 +39,7 @@ def start_embedded(
     progress: Progress,
     listening: Listening | None = None,
     adopt: bool = False,
-) -> dict[str, Any]:
+) -> "ClusterUp":
     """Start what the configuration describes, with the controller in it; how to reach it.
 
     If the cluster already runs but its controller does not answer, only the controller is put in again.
@@ -60,17 +63,18 @@ def start_embedded(
             because=[] if told is None else [told],
             try_next="Stop it with: grid cluster stop",
         )
+    head = config.head.name if config.head else ""
     if listening.port:
         listen(listening.host, listening.port, or_another=False).close()
     if (slow := why_slow(config, len(os.sched_getaffinity(0)))) is not None:
         progress(f"Note: {slow}")
     for shared in shared_gpus(config, len(list(Path("/dev").glob("nvidia[0-9]*")))):
         progress(f"Note: {shared}")
-    found: dict[str, Any] = {}
+    up: list[ControllerUp] = []
 
     def put_in(ray_address: str, check: Callable[[], None]) -> None:
         source = str(loaded.source)
-        found.update(
+        up.append(
             put_controller_in(
                 ray_address, home, config.to_dict(), source, listening=listening, adopt=adopt, meanwhile=check
             )
@@ -86,7 +90,7 @@ def start_embedded(
         progress(f"The cluster {running.name} runs, but its controller does not answer: putting it in again ...")
         put_in(running.ray_address, lambda: None)
         supervise(running)
-        return found | {"head": config.head.name if config.head else ""}
+        return {**up[-1], "head": head}
     record = local.start(
         home.create(),
         config.name,
@@ -102,7 +106,7 @@ def start_embedded(
             local.stop(home, progress=lambda _: None)
             raise
     supervise(record)
-    return found | {"head": config.head.name if config.head else ""}
+    return {**up[-1], "head": head}
 
 
 def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import psutil
 
@@ -36,6 +36,9 @@ from distributed_grid.errors import GridError, HomeInUse, StoreBroken
 from distributed_grid.model.listening import AUTO, Listening
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import ControllerUp, Whereabouts
 
 PATIENCE_S: Final = 2.0
 
@@ -80,7 +83,7 @@ _WITHOUT_HEAD_S: Final = 24 * 3600.0
 _AGAIN_S: Final = 1.0
 _END_S: Final = 10.0
 
-PutIn = Callable[[Callable[[], None]], dict[str, Any]]
+PutIn = Callable[[Callable[[], None]], "ControllerUp"]
 """Puts the controller in; regularly calls its argument meanwhile."""
 
 
@@ -99,7 +102,7 @@ class Supervisor:
         manager: ServiceManager,
         *,
         say: Callable[[str], None],
-        on_ready: Callable[[dict[str, Any]], None],
+        on_ready: "Callable[[ControllerUp], None]",
         is_over: Callable[[], bool] = lambda: False,
         was_in: bool = False,
         without_head_s: float = math.inf,
@@ -145,8 +148,8 @@ class Supervisor:
                         return
                     case Do.PUT_IN:
                         watch = self._put_it_in()
-                    case Do.WATCH if not self._was_in:
-                        self._is_in(self._record() or {})
+                    case Do.WATCH if not self._was_in and (record := self._record()) is not None:
+                        self._is_in({**record, "notes": []})
             except Exception as error:
                 if isinstance(error, GridError) and not may_heal(error, was_in=self._was_in):
                     self._manager.status(f"gave up: {error.message}")
@@ -166,7 +169,7 @@ class Supervisor:
             self._is_in(found)
         return after_success(now=time.monotonic())
 
-    def _is_in(self, found: dict[str, Any]) -> None:
+    def _is_in(self, found: "ControllerUp") -> None:
         self._was_in = True
         self._manager.ready()
         self._on_ready(found)
@@ -203,21 +206,22 @@ class Supervisor:
             self._home.stopped.unlink(missing_ok=True)
         self._earlier_stop = self._stop()
 
-    def _record(self) -> dict[str, Any] | None:
+    def _record(self) -> "Whereabouts | None":
         """Where the last controller of this home said that it is."""
         try:
             record = json_of(bytes_of(self._home.controller) or b"")
         except (StoreBroken, ValueError):
             return None
-        return record if isinstance(record, dict) and isinstance(record.get("ray_address"), str) else None
+        is_one = isinstance(record, dict) and isinstance(record.get("ray_address"), str)
+        return cast("Whereabouts", record) if is_one else None
 
-    def _head_listens(self, record: dict[str, Any] | None) -> bool:
+    def _head_listens(self, record: "Whereabouts | None") -> bool:
         if self._address != AUTO:
             return listens(self._address)
         # Ray looks the address up again at each try; after a success there is an address to watch.
         return not self._was_in or record is None or listens(record["ray_address"])
 
-    def _check_it_is_ours(self, record: dict[str, Any] | None) -> None:
+    def _check_it_is_ours(self, record: "Whereabouts | None") -> None:
         """A controller answers on loopback, so its head is this machine: the port tells clusters apart."""
         if record is None or self._was_in or self._address == AUTO:
             return
@@ -347,7 +351,7 @@ def _spawn(home: GridHome, order: Order) -> None:
 def supervise(home: GridHome, order: Order) -> None:
     """Watch one controller until it is taken out, or its cluster has ended."""
 
-    def put_in(meanwhile: Callable[[], None]) -> dict[str, Any]:
+    def put_in(meanwhile: Callable[[], None]) -> "ControllerUp":
         return put_controller_in(
             order.address,
             home,

@@ -20,7 +20,7 @@ from distributed_grid.monitoring.telemetry import RayTelemetry
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.controller import Whereabouts
+    from distributed_grid.wire.controller import ControllerUp, Whereabouts
 
 NAME: Final = "grid-controller"
 _RESTART_PAUSE_S: Final = 2.0
@@ -130,7 +130,7 @@ def create(
     listening: Listening,
     adopt: bool = False,
     patient: bool = False,
-) -> dict[str, Any]:
+) -> ControllerUp:
     """Put the controller into the cluster and wait until it answers; how to reach it, and its notes."""
     controller = (
         ray.remote(GridController)

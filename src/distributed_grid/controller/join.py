@@ -7,7 +7,7 @@ the process of `grid` itself never imports ray.
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.listening import listen
@@ -26,8 +26,12 @@ from distributed_grid.model.checkup_facts import ActorState, Trouble, Unreached
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.controller import ControllerUp
+    from distributed_grid.wire.values import ErrorAnswer
 
-def join(order: dict[str, Any]) -> dict[str, Any]:
+
+def join(order: dict[str, Any]) -> "ControllerUp":
     """Put the controller into the cluster at `order["address"]`; how to reach it."""
     import ray
 
@@ -125,7 +129,7 @@ def _why_it_failed(error: Exception) -> GridError:
 
 def main() -> int:
     try:
-        answer = join(json.load(sys.stdin))
+        answer: ControllerUp | ErrorAnswer = join(json.load(sys.stdin))
     except GridError as error:
         answer = {"error": error.to_dict()}
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Required, TypedDict, TypeVar, cast
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -41,19 +41,80 @@ class RunnerGone(Exception):
     """The actor that ran a command is gone, and so is the command."""
 
 
+class NodeProcesses(TypedDict):
+    """Some processes of a node; `facts_from` turns them into data."""
+
+    machine: str
+    processes: list[dict[str, Any]]
+
+
+class NodeFiles(TypedDict):
+    """Whom work runs as on a node, and which files it finds there; `elsewhere_from` turns it into data."""
+
+    machine: str
+    uid: int
+    user: str
+    files: dict[str, dict[str, Any]]
+
+
+class Ended(TypedDict):
+    was_there: bool
+    ended: bool
+    killed: int
+
+
+class RunnerOrder(TypedDict):
+    """What a runner starts, and which files that reads and writes; None: none, or the runner's log."""
+
+    command: list[str]
+    cwd: str
+    stdin: str | None
+    stdout: str | None
+    stderr: str | None
+
+
+class RunnerRecord(TypedDict, total=False):
+    """What a runner keeps about a moved process, for a controller that finds it later."""
+
+    kind: str
+    label: str
+    from_node: str
+    from_pid: int
+    created_at: float
+    to_node: str
+    requester: str
+    team: str
+    kept: bool
+    grace_s: float
+    began_at: str
+    by_hand: str
+    stopping: bool
+
+
+class RunnerSaid(RunnerRecord):
+    """A runner's record and state."""
+
+    state: Required[str]
+    why: Required[str | None]
+    pid: Required[int | None]
+    exit_code: Required[int | None]
+    output: Required[str]
+    output_from: Required[int]
+
+
 class Processes(Protocol):
     """Looks at processes where they run, and ends them. Nodes that do not answer in time are left out."""
 
-    def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
+    def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, NodeProcesses]:
         """The heavy processes of each node; True: also those that run on the machine outside Ray."""
 
-    def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, dict[str, Any]]: ...
-    def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, dict[str, Any]]: ...
+    def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, NodeProcesses]: ...
+    def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, NodeFiles]: ...
 
     def environment(self, node_id: NodeId, pid: int, created_at: float, names: list[str]) -> Any:
         """A reference to these values, available once they are read; for `Runners.prepare`. Raises `NodeSilent`."""
 
-    def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
+    def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> Ended:
         """End a process. Raises `NodeSilent`."""
 
     def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> LogPiece: ...
@@ -65,19 +126,17 @@ class Runners(Protocol):
     All methods raise `RunnerGone`, and `TimeoutError` if the actor exists but does not answer.
     """
 
-    def create(self, lease: Lease, record: Mapping[str, Any]) -> None: ...
-    def prepare(
-        self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]
-    ) -> dict[str, Any]: ...
-    def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, lease: Lease, record: RunnerRecord) -> None: ...
+    def prepare(self, lease_id: str, order: RunnerOrder, copied: Any, given: Mapping[str, str]) -> RunnerSaid: ...
+    def note(self, lease_id: str, changes: RunnerRecord) -> RunnerSaid:
         """Add to its record."""
 
-    def go(self, lease_id: str) -> dict[str, Any]: ...
-    def about(self, lease_id: str) -> dict[str, Any] | None:
+    def go(self, lease_id: str) -> RunnerSaid: ...
+    def about(self, lease_id: str) -> RunnerSaid | None:
         """Its state; None instead of a `TimeoutError`."""
 
     def read(self, lease_id: str, begin: int) -> LogPiece: ...
-    def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]: ...
+    def end(self, lease_id: str, grace_s: float, within_s: float) -> RunnerSaid: ...
     def remove(self, lease_id: str) -> None: ...
     def known(self) -> list[str]:
         """The leases of all runners in the cluster, whichever process started them."""
@@ -133,13 +192,13 @@ class RayProcesses:
         """`on`: runs a function on a node, and returns the reference to its result."""
         self._on = on
 
-    def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, dict[str, Any]]:
+    def scan(self, nodes: Mapping[NodeId, bool]) -> dict[NodeId, NodeProcesses]:
         return _answers({node: self._on(node, scan, whole, HEAVY_CPU, HEAVY_MEMORY) for node, whole in nodes.items()})
 
-    def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, dict[str, Any]]:
+    def look_at(self, node_ids: list[NodeId], pid: int) -> dict[NodeId, NodeProcesses]:
         return _answers({node_id: self._on(node_id, look_at, pid) for node_id in node_ids})
 
-    def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, dict[str, Any]]:
+    def find_on(self, node_ids: list[NodeId], paths: list[str]) -> dict[NodeId, NodeFiles]:
         return _answers({node_id: self._on(node_id, find_here, paths) for node_id in node_ids})
 
     def environment(self, node_id: NodeId, pid: int, created_at: float, names: list[str]) -> Any:
@@ -148,9 +207,9 @@ class RayProcesses:
             raise NodeSilent(node_id)
         return reference
 
-    def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
+    def stop(self, node_id: NodeId, pid: int, created_at: float, grace_s: float) -> Ended:
         try:
-            done: dict[str, Any] = ray.get(self._on(node_id, stop, pid, created_at, grace_s), timeout=grace_s + _KILL_S)
+            done: Ended = ray.get(self._on(node_id, stop, pid, created_at, grace_s), timeout=grace_s + _KILL_S)
         except ray.exceptions.RayError as error:
             raise NodeSilent(node_id) from error
         return done
@@ -162,7 +221,7 @@ class RayProcesses:
         return cast("LogPiece", answers[node_id])
 
 
-def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, dict[str, Any]]:
+def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, Any]:
     """The answers of all nodes that answer in time; a node that died meanwhile has none."""
     by_reference = {reference: node_id for node_id, reference in asked.items()}
     done = ray.wait([*by_reference], num_returns=len(asked), timeout=_LOOK_S)[0] if asked else []
@@ -175,7 +234,7 @@ def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, dict[str, Any]]:
     return found
 
 
-def facts_from(node: str, answer: Mapping[str, Any]) -> list[ProcessFacts]:
+def facts_from(node: str, answer: NodeProcesses) -> list[ProcessFacts]:
     """The answer of `scan` or `look_at`, as data."""
     return [_facts(node, answer["machine"], told) for told in answer["processes"]]
 
@@ -198,7 +257,7 @@ def _facts(node: str, machine: str, told: Mapping[str, Any]) -> ProcessFacts:
     )
 
 
-def elsewhere_from(node: str, answer: Mapping[str, Any]) -> Elsewhere:
+def elsewhere_from(node: str, answer: NodeFiles) -> Elsewhere:
     """The answer of `find_on`, as data."""
     files = {
         path: FileThere(**{key: found[key] for key in found.keys() - {"path"}})

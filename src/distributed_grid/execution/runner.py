@@ -14,7 +14,7 @@ import ray
 from distributed_grid.execution.actors import NAMESPACE, find, names, why_gone
 from distributed_grid.execution.groups import asking_for, inside
 from distributed_grid.execution.packing import on_node_function, on_node_runner, packed_whole
-from distributed_grid.execution.processes import RunnerGone
+from distributed_grid.execution.processes import RunnerGone, RunnerOrder, RunnerRecord, RunnerSaid
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import ResourceVector
 
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 4
 class RayRunners:
     """The runners of the cluster that this process is connected to."""
 
-    def create(self, lease: Lease, record: Mapping[str, Any]) -> None:
+    def create(self, lease: Lease, record: RunnerRecord) -> None:
         """Put an actor into the lease that takes all of it, and wait until it answers."""
         assert lease.placement_group is not None
         named = {"name": _name(lease.id), "namespace": NAMESPACE, "lifetime": "detached"}
@@ -39,27 +39,27 @@ class RayRunners:
         started = actor.remote(_name(lease.id), dict(record))
         self._get(started.about.remote(), _CREATE_S)
 
-    def prepare(self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]) -> dict[str, Any]:
+    def prepare(self, lease_id: str, order: RunnerOrder, copied: Any, given: Mapping[str, str]) -> RunnerSaid:
         """`copied` refers to values that another node has read; they go from there to here, unseen by others."""
-        return self._ask(lease_id, "prepare", dict(order), copied, dict(given))
+        return self._said(lease_id, "prepare", dict(order), copied, dict(given))
 
-    def note(self, lease_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        return self._ask(lease_id, "note", dict(changes))
+    def note(self, lease_id: str, changes: RunnerRecord) -> RunnerSaid:
+        return self._said(lease_id, "note", dict(changes))
 
-    def go(self, lease_id: str) -> dict[str, Any]:
-        return self._ask(lease_id, "go", within_s=_CREATE_S)
+    def go(self, lease_id: str) -> RunnerSaid:
+        return self._said(lease_id, "go", within_s=_CREATE_S)
 
-    def about(self, lease_id: str) -> dict[str, Any] | None:
+    def about(self, lease_id: str) -> RunnerSaid | None:
         try:
-            return self._ask(lease_id, "about")
+            return self._said(lease_id, "about")
         except ray.exceptions.GetTimeoutError:
             return None
 
     def read(self, lease_id: str, begin: int) -> LogPiece:
         return cast("LogPiece", self._ask(lease_id, "read", begin))
 
-    def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]:
-        return self._ask(lease_id, "end", grace_s, within_s, within_s=within_s + _ANSWER_S)
+    def end(self, lease_id: str, grace_s: float, within_s: float) -> RunnerSaid:
+        return self._said(lease_id, "end", grace_s, within_s, within_s=within_s + _ANSWER_S)
 
     def remove(self, lease_id: str) -> None:
         if (actor := find(_name(lease_id))) is not None:
@@ -68,20 +68,23 @@ class RayRunners:
     def known(self) -> list[str]:
         return [name.removeprefix(_PREFIX) for name in names(_PREFIX)]
 
-    def _ask(self, lease_id: str, method: str, *args: Any, within_s: float = _ANSWER_S) -> dict[str, Any]:
+    def _said(self, lease_id: str, method: str, *args: Any, within_s: float = _ANSWER_S) -> RunnerSaid:
+        said: RunnerSaid = self._ask(lease_id, method, *args, within_s=within_s)
+        return said
+
+    def _ask(self, lease_id: str, method: str, *args: Any, within_s: float = _ANSWER_S) -> Any:
         actor = find(_name(lease_id))
         if actor is None:
             raise RunnerGone(lease_id)
         return self._get(getattr(actor, method).remote(*args), within_s)
 
-    def _get(self, reference: Any, within_s: float) -> dict[str, Any]:
+    def _get(self, reference: Any, within_s: float) -> Any:
         try:
-            said: dict[str, Any] = ray.get(reference, timeout=within_s)
+            return ray.get(reference, timeout=within_s)
         except ray.exceptions.GetTimeoutError:
             raise
         except ray.exceptions.RayError as error:  # the actor died, or its arguments were not available
             raise RunnerGone(why_gone(error)) from error
-        return said
 
 
 def _name(lease_id: str) -> str:

@@ -8,9 +8,8 @@ starts while the old process may still run.
 import asyncio
 import shlex
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid import threads
 from distributed_grid.decide.leases.ownership import check_may_change, most_allowed, owned_process
@@ -18,7 +17,14 @@ from distributed_grid.decide.offload.movable import continues
 from distributed_grid.decide.offload.recommend import Stuck, ask_for, label_of, recommendation_of
 from distributed_grid.decide.offload.secrets import ChosenEnvironment, choose_environment, shown_command
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, ProcessNotFound, SameNode, Unavailable
-from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
+from distributed_grid.execution.processes import (
+    NodeSilent,
+    ProcessControl,
+    RunnerGone,
+    RunnerOrder,
+    RunnerRecord,
+    RunnerSaid,
+)
 from distributed_grid.leases.programs import leave
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease, OnGraceEnd
@@ -75,7 +81,7 @@ class Move:
     facts: ProcessFacts
     wanted: OffloadingRecommendation
     environment: ChosenEnvironment
-    order: Mapping[str, Any]
+    order: RunnerOrder
     """What is started, and what it reads and writes there."""
     by_hand: str
 
@@ -133,7 +139,7 @@ class Mover:
     async def make_ready(self, move: Move, lease: Lease, asker: Principal) -> None:
         """Create an actor in the lease and tell it what to start."""
         p, control, facts = self._p, self._control, move.facts
-        record = {
+        record: RunnerRecord = {
             "kind": "offload",
             "label": label_of(facts.command),
             "from_node": facts.node,
@@ -196,7 +202,7 @@ class Mover:
             return f"process {facts.pid} ended by itself before it was stopped"
         return None if done["ended"] else f"process {facts.pid} did not end, even when it was killed"
 
-    async def begin_the_new(self, move: Move, lease: Lease) -> dict[str, Any]:
+    async def begin_the_new(self, move: Move, lease: Lease) -> RunnerSaid:
         try:
             said = await threads.NODE_TASKS.run(self._control.runners.go, lease.id)
         except TimeoutError as error:
@@ -229,7 +235,7 @@ def by_hand(facts: ProcessFacts) -> str:
     return f"cd {shlex.quote(facts.cwd)} && {shlex.join(shown_command(facts.command))}"
 
 
-def _order(facts: ProcessFacts, there: Elsewhere, *, kept: bool) -> dict[str, Any]:
+def _order(facts: ProcessFacts, there: Elsewhere, *, kept: bool) -> RunnerOrder:
     """The same command in the same folder. Its output goes on in the same files, if they are there and its own."""
     stdin, stdout, stderr = facts.streams
 

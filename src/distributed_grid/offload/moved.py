@@ -4,14 +4,13 @@ The actor that runs a process holds its record, so a new controller finds all of
 """
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid import threads
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
-from distributed_grid.execution.processes import ProcessControl, RunnerGone
+from distributed_grid.execution.processes import ProcessControl, RunnerGone, RunnerSaid
 from distributed_grid.leases.programs import attend
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
@@ -137,7 +136,7 @@ class OffloadedProcesses:
                 await self._mover.take_back(lease.id, "the move was cut off before anything was stopped")
         return not silent
 
-    async def _go_on(self, one: Offloaded, said: Mapping[str, Any]) -> None:
+    async def _go_on(self, one: Offloaded, said: RunnerSaid) -> None:
         """Settle an interrupted move: the state of the old process decides whether it is completed or given up."""
         raylet = self._p.observer.naming.raylets.get(one.from_node)
         if raylet is None:
@@ -205,15 +204,25 @@ class OffloadedProcesses:
         return said is None or bool(said["stopping"])
 
 
-def _from_record(lease_id: str, said: Mapping[str, Any]) -> Offloaded:
-    plain = {key: said[key] for key in ("label", "from_node", "from_pid", "to_node", "requester", "kept", "by_hand")}
+def _from_record(lease_id: str, said: RunnerSaid) -> Offloaded:
     state = OffloadState.MOVING if said["state"] == "prepared" else OffloadState.RUNNING
-    began_at, team = parse_instant(said["began_at"]), str(said.get("team", ""))
-    found = Offloaded(id=lease_id, state=state, began_at=began_at, team=team, **plain)
+    found = Offloaded(
+        id=lease_id,
+        label=said["label"],
+        from_node=said["from_node"],
+        from_pid=said["from_pid"],
+        to_node=said["to_node"],
+        requester=said["requester"],
+        kept=said["kept"],
+        state=state,
+        began_at=parse_instant(said["began_at"]),
+        team=said.get("team", ""),
+        by_hand=said["by_hand"],
+    )
     return as_reported(found, said, state)
 
 
-def as_reported(one: Offloaded, said: Mapping[str, Any], state: OffloadState) -> Offloaded:
+def as_reported(one: Offloaded, said: RunnerSaid, state: OffloadState) -> Offloaded:
     """The record, updated with what its runner reports."""
     return replace(
         one,

@@ -1,13 +1,12 @@
 """Surveying the processes of the nodes, and what they would find on other nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from distributed_grid import threads
 from distributed_grid.decide.offload.movable import obstacles_here, speakers, with_gpus
 from distributed_grid.decide.offload.recommend import Stuck, ask_for, find_place, recommend
 from distributed_grid.errors import InvalidRequest, ProcessNotFound, TargetNotFound, Unavailable
-from distributed_grid.execution.processes import Processes, elsewhere_from, facts_from, paths_of
+from distributed_grid.execution.processes import NodeProcesses, Processes, elsewhere_from, facts_from, paths_of
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.nodes import NodeId, NodeName, NodeTable
@@ -86,7 +85,7 @@ class ProcessSurvey:
         """The nodes as they are seen now. A grant is checked once more when it is requested."""
         return await self._p.look()
 
-    def _facts(self, nodes: NodeTable, answers: Mapping[NodeId, Mapping[str, Any]]) -> list[ProcessFacts]:
+    def _facts(self, nodes: NodeTable, answers: Mapping[NodeId, NodeProcesses]) -> list[ProcessFacts]:
         names = {node.node_id: node.name for node in nodes.alive}
         snapshots = self._snapshots()
         found = [facts for node_id, answer in answers.items() for facts in facts_from(names[node_id], answer)]

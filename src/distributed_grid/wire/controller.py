@@ -22,6 +22,18 @@ class Whereabouts(TypedDict):
     started_at: str
 
 
+class ControllerUp(Whereabouts):
+    """What the start of a controller tells."""
+
+    notes: list[str]
+
+
+class ClusterUp(ControllerUp):
+    """What the start of an embedded cluster tells."""
+
+    head: str
+
+
 class RunningConfig(TypedDict):
     digest: str
     source: str
