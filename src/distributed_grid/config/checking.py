@@ -6,7 +6,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from distributed_grid.config.entries import Entry, Problem, Steps, dotted
-from distributed_grid.config.values import shown
+from distributed_grid.model.validators import shown
 
 
 class Spelling(NamedTuple):

@@ -25,7 +25,6 @@ from distributed_grid.config.values import (
     Gpus,
     NodeNameText,
     NodeOwner,
-    Number,
     PerSecond,
     Port,
     ResourceName,
@@ -40,6 +39,7 @@ from distributed_grid.model.nodes import SharingLimits
 from distributed_grid.model.resources import CPU, GPU, MEMORY
 from distributed_grid.model.roles.checks import Wrong
 from distributed_grid.model.roles.environment import allow_list
+from distributed_grid.model.validators import Number
 
 
 class NodeRole(StrEnum):

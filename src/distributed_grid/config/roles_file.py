@@ -12,7 +12,6 @@ from distributed_grid.config.entries import Entry, Problem, Steps
 from distributed_grid.config.finding import ConfigSource, absolute
 from distributed_grid.config.loader import LoadedConfig, invalid, text_of
 from distributed_grid.config.models import NodeConfig
-from distributed_grid.config.values import shown, units
 from distributed_grid.config.yaml_tree import read_tree
 from distributed_grid.decide.capacity.feasibility import lendable
 from distributed_grid.decide.capacity.usage import Usage
@@ -26,6 +25,7 @@ from distributed_grid.model.roles.profiles import PROFILES
 from distributed_grid.model.roles.scaling import SCALING_KEYS
 from distributed_grid.model.roles.spec import FIELDS, RoleSpec
 from distributed_grid.model.roles.workload import Pool, Workload
+from distributed_grid.model.validators import shown
 
 T = TypeVar("T", RoleSpec, Pool)
 

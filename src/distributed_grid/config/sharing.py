@@ -14,7 +14,6 @@ from distributed_grid.config.values import (
     Gigabytes,
     Gpus,
     Interval,
-    Number,
     Text,
     Wait,
     Weight,
@@ -26,6 +25,7 @@ from distributed_grid.model.leases import DeliveryChoice, OnGraceEnd
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.teams import Team
+from distributed_grid.model.validators import Number
 
 
 class Settings(BaseModel):

@@ -1,20 +1,32 @@
 """The kinds of value a setting can have: each checks itself and says in plain words what is wrong."""
 
-import math
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from distributed_grid.errors import InvalidAmount, InvalidRequest, UnknownResource, did_you_mean
+from distributed_grid.errors import InvalidRequest, UnknownResource, did_you_mean
 from distributed_grid.model.principals import TEAM_PREFIX, check_name, check_team
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, kind_of, units_of
-from distributed_grid.model.validators import LONGEST_S, is_plain_word
+from distributed_grid.model.validators import (
+    Number,
+    Wrong,
+    above_zero,
+    amount_or_none,
+    flag,
+    interval,
+    is_plain_word,
+    number,
+    shown,
+    whole,
+    zero_or_more,
+)
 
 E = TypeVar("E", bound=StrEnum)
-Number = int | float
+T = TypeVar("T")
 
 
 def wrong(said: str, **context: Any) -> PydanticCustomError:
@@ -22,96 +34,40 @@ def wrong(said: str, **context: Any) -> PydanticCustomError:
     return PydanticCustomError("grid", "{said}", {"said": said, **context})
 
 
-def shown(value: object) -> str:
-    """A value as a message names it."""
-    if value is None:
-        return "empty"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return repr(value)
-
-
 def units(kind: str, amount: Number) -> int:
     """An amount in the model's exact units; unlike a request's amount, it may be zero."""
     return units_of(kind, amount) if amount else 0
 
 
-def number(value: object) -> Number:
-    """A finite number; whole ones become `int`, so that 4 and 4.0 are the same setting."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(f"must be a number, not {shown(value)}")
-    if isinstance(value, int):
-        return int(value)
-    if not math.isfinite(value):
-        raise wrong(f"must be a finite number, not {value}")
-    return int(value) if value.is_integer() else float(value)
+def said(check: Callable[[object], T]) -> Callable[[object], T]:
+    """A check of the model as one of a setting: with exactly its words."""
 
-
-def _amount(kind: str) -> Callable[[object], Number]:
-    def check(value: object) -> Number:
-        found = number(value)
-        if found < 0:
-            raise wrong(f"must be zero or more, not {found}")
+    def checked(value: object) -> T:
         try:
-            units(kind, found)
-        except InvalidAmount as error:
-            raise wrong(error.message) from None
-        return found
+            return check(value)
+        except Wrong as error:
+            raise wrong(str(error)) from None
 
-    return check
+    return checked
 
 
 def _count(kind: str) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        found = _amount(kind)(value)
-        if not isinstance(found, int):
-            raise wrong(f"must be a whole number, not {found}")
-        return found
-
-    return check
+    return lambda value: whole(amount_or_none(kind, value))
 
 
-def _seconds(*, zero_allowed: bool) -> Callable[[object], Number]:
-    def check(value: object) -> Number:
-        found = number(value)
-        if found < 0 or (found == 0 and not zero_allowed):
-            raise wrong(f"must be {'zero or more' if zero_allowed else 'above zero'}, not {found}")
-        if found > LONGEST_S:
-            raise wrong(f"must be at most a year ({LONGEST_S:.0f} seconds), not {found}")
-        return found
+def _amount(kind: str) -> Callable[[object], Number]:
+    return partial(amount_or_none, kind)
 
-    return check
+
+def _wait(value: object) -> Number:
+    return interval(value, zero_allowed=True)
 
 
 def _fraction(value: object) -> Number:
     found = number(value)
     if not 0 <= found <= 1:
-        raise wrong(f"must be between 0 and 1, not {found}")
+        raise Wrong(f"must be between 0 and 1, not {found}")
     return found
-
-
-def _weight(value: object) -> Number:
-    found = number(value)
-    if found < 0:
-        raise wrong(f"must be zero or more, not {found}")
-    return found
-
-
-def _above_zero(value: object) -> Number:
-    found = number(value)
-    if found <= 0:
-        raise wrong(f"must be above zero, not {found}")
-    return found
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong(f"must be true or false, not {shown(value)}")
-    return value
 
 
 def _text(value: object) -> str:
@@ -190,21 +146,21 @@ _NotEmpty = Annotated[str, Field(min_length=1)]
 _NodeName = Annotated[str, Field(pattern=r"^[^\s/]+$")]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 
-Flag = Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)]
+Flag = Annotated[bool, PlainValidator(said(flag), json_schema_input_type=bool)]
 Text = Annotated[str, PlainValidator(_text, json_schema_input_type=_NotEmpty)]
 NodeNameText = Annotated[str, PlainValidator(_node_name, json_schema_input_type=_NodeName)]
 NodeOwner = Annotated[str, PlainValidator(_node_owner, json_schema_input_type=_NotEmpty)]
 ResourceName = Annotated[str, PlainValidator(_resource_name, json_schema_input_type=_NotEmpty)]
-Count = Annotated[int, PlainValidator(_count("custom"), json_schema_input_type=_Whole)]
+Count = Annotated[int, PlainValidator(said(_count("custom")), json_schema_input_type=_Whole)]
 Port = Annotated[int, PlainValidator(_port, json_schema_input_type=_Port)]
-CpuCount = Annotated[int, PlainValidator(_count(CPU), json_schema_input_type=_Whole)]
-GpuCount = Annotated[int, PlainValidator(_count(GPU), json_schema_input_type=_Whole)]
-Cpus = Annotated[Number, PlainValidator(_amount(CPU), json_schema_input_type=_NotNegative)]
-Gpus = Annotated[Number, PlainValidator(_amount(GPU), json_schema_input_type=_NotNegative)]
-Gigabytes = Annotated[Number, PlainValidator(_amount(MEMORY), json_schema_input_type=_NotNegative)]
-CustomAmount = Annotated[Number, PlainValidator(_amount("custom"), json_schema_input_type=_NotNegative)]
-Weight = Annotated[Number, PlainValidator(_weight, json_schema_input_type=_NotNegative)]
-PerSecond = Annotated[Number, PlainValidator(_above_zero, json_schema_input_type=_AboveZero)]
-Fraction = Annotated[Number, PlainValidator(_fraction, json_schema_input_type=_AtMostOne)]
-Interval = Annotated[Number, PlainValidator(_seconds(zero_allowed=False), json_schema_input_type=_AboveZero)]
-Wait = Annotated[Number, PlainValidator(_seconds(zero_allowed=True), json_schema_input_type=_NotNegative)]
+CpuCount = Annotated[int, PlainValidator(said(_count(CPU)), json_schema_input_type=_Whole)]
+GpuCount = Annotated[int, PlainValidator(said(_count(GPU)), json_schema_input_type=_Whole)]
+Cpus = Annotated[Number, PlainValidator(said(_amount(CPU)), json_schema_input_type=_NotNegative)]
+Gpus = Annotated[Number, PlainValidator(said(_amount(GPU)), json_schema_input_type=_NotNegative)]
+Gigabytes = Annotated[Number, PlainValidator(said(_amount(MEMORY)), json_schema_input_type=_NotNegative)]
+CustomAmount = Annotated[Number, PlainValidator(said(_amount("custom")), json_schema_input_type=_NotNegative)]
+Weight = Annotated[Number, PlainValidator(said(zero_or_more), json_schema_input_type=_NotNegative)]
+PerSecond = Annotated[Number, PlainValidator(said(above_zero), json_schema_input_type=_AboveZero)]
+Fraction = Annotated[Number, PlainValidator(said(_fraction), json_schema_input_type=_AtMostOne)]
+Interval = Annotated[Number, PlainValidator(said(interval), json_schema_input_type=_AboveZero)]
+Wait = Annotated[Number, PlainValidator(said(_wait), json_schema_input_type=_NotNegative)]

@@ -1,19 +1,24 @@
-"""What one value of a request may be: each check returns the value in its normal form, or raises `InvalidRequest`.
+"""What one value may be: each check returns the value in its normal form, or says what is wrong with it.
 
-The command, the API, the Python classes and the controller all use these, so a mistake has one wording everywhere.
-Resource kinds and amounts are checked in `model.resources`; fields of roles, which collect their problems, in
-`model.roles.checks`.
+The command, the API, the Python classes, the configuration and the controller all use these, so a mistake has one
+wording everywhere. A value of a request raises `InvalidRequest`. A setting of the configuration or of a role raises
+`Wrong`, since these collect all problems before they report them. Kinds and amounts of a request are checked in
+`model.resources`.
 """
 
+import math
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from distributed_grid.errors import InvalidDuration, InvalidRequest
+from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest
 from distributed_grid.model.plain_text import plain
+from distributed_grid.model.resources import units_of
 from distributed_grid.model.times import LENGTHS, length
 
 E = TypeVar("E", bound=StrEnum)
+Number = int | float
 
 LONGEST_S: Final = 366 * 24 * 3600.0
 LONGEST_LABEL: Final = 200
@@ -97,3 +102,81 @@ def short_text(what: str, value: object) -> str:
 def is_plain_word(text: str) -> bool:
     """Whether a node, a role or a run may have this name: it is part of paths and of lists of words."""
     return bool(text) and "/" not in text and text.isprintable() and not any(letter.isspace() for letter in text)
+
+
+# -- settings ---------------------------------------------------------------------------------------------------
+
+
+class Wrong(ValueError):
+    """What is wrong with one value, in words that follow its name."""
+
+
+def shown(value: object) -> str:
+    """A value as a message names it."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else repr(value)
+
+
+def number(value: object) -> Number:
+    """A finite number; whole ones become `int`, so that 4 and 4.0 are the same setting."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Wrong(f"must be a number, not {shown(value)}")
+    if isinstance(value, int):
+        return int(value)
+    if not math.isfinite(value):
+        raise Wrong(f"must be a finite number, not {value}")
+    return int(value) if value.is_integer() else float(value)
+
+
+def zero_or_more(value: object) -> Number:
+    found = number(value)
+    if found < 0:
+        raise Wrong(f"must be zero or more, not {found}")
+    return found
+
+
+def above_zero(value: object) -> Number:
+    found = number(value)
+    if found <= 0:
+        raise Wrong(f"must be above zero, not {found}")
+    return found
+
+
+def whole(value: object) -> int:
+    """A whole number: 4.0 is one, 4.5 is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Wrong(f"must be a whole number, not {shown(value)}")
+    found = number(value)
+    if not isinstance(found, int):
+        raise Wrong(f"must be a whole number, not {found}")
+    return found
+
+
+def amount_or_none(kind: str, value: object) -> Number:
+    """An amount that may be zero, unlike that of a request."""
+    found = zero_or_more(value)
+    try:
+        if found:
+            units_of(kind, found)
+    except InvalidAmount as error:
+        raise Wrong(error.message) from None
+    return found
+
+
+def interval(value: object, *, zero_allowed: bool = False) -> Number:
+    """A length of time in seconds."""
+    found = zero_or_more(value) if zero_allowed else above_zero(value)
+    if found > LONGEST_S:
+        raise Wrong(f"must be at most a year ({LONGEST_S:.0f} seconds), not {found}")
+    return found
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(f"must be true or false, not {shown(value)}")
+    return value

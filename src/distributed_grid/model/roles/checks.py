@@ -3,25 +3,23 @@
 A role collects all of its problems before it raises, so every check here raises the same small error.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum, StrEnum
 from typing import Any, Final, TypeVar
 
-from distributed_grid.errors import GridError, InvalidAmount, InvalidRole
+from distributed_grid.errors import GridError, InvalidRole
+from distributed_grid.model import validators
 from distributed_grid.model.resources import BUILT_IN, GPU, MEMORY, kind_of, scale, unit_label, units_of
-from distributed_grid.model.validators import LONGEST_S, is_plain_word
+from distributed_grid.model.validators import Wrong as Wrong
+from distributed_grid.model.validators import amount_or_none, interval, is_plain_word
+from distributed_grid.model.validators import shown as shown
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 Steps = tuple[str | int, ...]
 
 _LONGEST_NAME: Final = 100
-
-
-class Wrong(ValueError):
-    """What is wrong with one value, in words that follow its name."""
 
 
 class Problems:
@@ -85,11 +83,10 @@ def name_or_none(value: object) -> str | None:
 
 def whole(least: int, most: int) -> Callable[[object], int]:
     def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise Wrong(f"must be a whole number, not {shown(value)}")
-        if not least <= value <= most:
-            raise Wrong(f"must be from {least} to {most}, not {value}")
-        return int(value)
+        found = validators.whole(value)
+        if not least <= found <= most:
+            raise Wrong(f"must be from {least} to {most}, not {found}")
+        return found
 
     return check
 
@@ -99,36 +96,26 @@ def or_none(check: Callable[[object], T]) -> Callable[[object], T | None]:
 
 
 def seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Wrong(f"must be a number of seconds, not {shown(value)}")
-    if not 0 < value <= LONGEST_S:
-        raise Wrong(f"must be above zero and at most a year, not {value}")
-    return float(value)
+    return float(interval(value))
 
 
 def seconds_or_zero(value: object) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value)
+    return float(interval(value, zero_allowed=True))
 
 
 def amount(kind: str) -> Callable[[object], float | int]:
     """An amount that Ray can count exactly; zero is allowed."""
 
     def check(value: object) -> float | int:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise Wrong(f"must be a number, not {shown(value)}")
-        if value < 0:
-            raise Wrong(f"must be zero or more, not {value}")
-        if not value:
+        found = amount_or_none(kind, value)
+        if not found:
             return 0
-        try:
-            units = units_of(kind, value)
-        except InvalidAmount as error:
-            raise Wrong(error.message) from None
+        units = units_of(kind, found)
         if kind != MEMORY and Decimal(str(value)) * scale(kind) != units:
             raise Wrong(f"Ray counts in ten-thousandths; use {units / scale(kind):g} instead of {value}")
         if kind == GPU and units > scale(GPU) and units % scale(GPU):
             raise Wrong(f"a part of a GPU, or whole ones: {value} {unit_label(kind)} is neither")
-        return int(value) if float(value).is_integer() else value
+        return found
 
     return check
 
@@ -174,11 +161,3 @@ def one_of(options: type[E]) -> Callable[[object], E]:
             raise Wrong(f"must be one of {', '.join(options)}, not {shown(value)}") from None
 
     return check
-
-
-def shown(value: object) -> str:
-    if value is None:
-        return "empty"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, list | tuple) else repr(value)

@@ -1,6 +1,5 @@
 """Signals that a role's size can follow, and how it follows them."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 from distributed_grid.model.roles import checks
 from distributed_grid.model.roles.checks import Problems, Wrong, mapping, name, shown
+from distributed_grid.model.validators import flag, number
 
 QUEUE: Final = "queue"
 _LONGEST_TOLD: Final = 60
@@ -194,15 +194,7 @@ class Scaling:
 def _number(value: object) -> float:
     if value is None:
         raise Wrong("is missing")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Wrong(f"must be a number, not {checks.shown(value)}")
-    return float(value)
-
-
-def _yes_or_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise Wrong(f"must be true or false, not {checks.shown(value)}")
-    return value
+    return float(number(value))
 
 
 _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
@@ -213,7 +205,7 @@ _CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
     "stable_seconds": (checks.seconds_or_zero, 1.0),
     "cooldown_seconds": (checks.seconds_or_zero, 1.0),
     "every_seconds": (checks.seconds, 1.0),
-    "boost": (_yes_or_no, False),
+    "boost": (flag, False),
     "boost_duration_seconds": (checks.seconds, 1.0),
 }
 _NEEDED: Final = ("signal", "up_at", "down_at")
