@@ -12,6 +12,7 @@ from distributed_grid.config.entries import Entry, Problem, Steps
 from distributed_grid.config.finding import ConfigSource, absolute
 from distributed_grid.config.loader import LoadedConfig, invalid, text_of
 from distributed_grid.config.models import NodeConfig
+from distributed_grid.config.values import units
 from distributed_grid.config.yaml_tree import read_tree
 from distributed_grid.decide.capacity.feasibility import lendable
 from distributed_grid.decide.capacity.usage import Usage
