@@ -210,7 +210,7 @@ def test_what_is_no_url_of_a_controller_is_told_before_a_token_is_wanted(laptop:
         (["http://192.0.2.1:9"], 2, "could read your token"),
         (["https://localhost:9", "--ca", "/nowhere"], 2, "--ca /nowhere cannot be read"),
         (["https://localhost:9", "--ca", __file__], 2, "no certificate in PEM format"),
-        (["http://localhost:9", "--ca", __file__], 2, "--ca goes with an https:// URL"),
+        (["http://localhost:9", "--ca", __file__], 2, "--ca needs an https:// URL"),
         (["https://localhost:9"], 5, "at https://localhost:9 does not answer"),
         (["https://nowhere.invalid"], 5, "at https://nowhere.invalid does not answer"),
     ],
@@ -223,7 +223,7 @@ def test_everything_else_that_is_wrong_is_told_before_a_token_is_wanted(
 
     assert done.returncode == code, done.stderr
     assert told in done.stderr
-    assert "That is no token" not in done.stderr
+    assert "This is not a token" not in done.stderr
 
 
 def test_a_place_that_is_not_grids_or_not_to_be_trusted_is_told_before_a_token_is_wanted(

@@ -58,7 +58,7 @@ def test_where_nothing_is_found_stdout_is_empty_and_a_message_says_so(served: Se
     done = log(served, "--who", "nobody")
 
     assert (done.returncode, done.stdout) == (0, "")
-    assert "nothing like that" in done.stderr
+    assert "No entries match" in done.stderr
     assert json.loads(log(served, "--who", "nobody", "--json").stdout) == {"entries": []}
 
 

@@ -166,7 +166,7 @@ def test_a_node_that_fell_silent_shows_old_values_as_old(three: ServedGrid) -> N
 
     assert re.search(r"Pressure not known; it was 38% [\d.]+ (s|min) ago", shown)
     assert "b: stale: its probe died" in shown
-    assert "What was measured is old." in shown
+    assert "These measurements are old." in shown
     assert "GPUs: none measured" in shown
 
 

@@ -94,8 +94,8 @@ def test_a_move_says_what_it_will_do_and_what_it_did(served: ServedGrid) -> None
     short = one["offload_id"][:8]
     assert shown.splitlines() == [
         f"Offloaded {one['offload_id']}  running",
-        "  process 4711 of gpu-master is process 99 of gpu1 now",
-        f"To see what it writes:  grid offload log {short} --follow",
+        "  process 4711 of gpu-master is now process 99 of gpu1",
+        f"To see its output:  grid offload log {short} --follow",
         f"To end it:  grid offload cancel {short}",
     ]
     table, _ = typed(served, "offload", "status")
@@ -113,7 +113,7 @@ def test_a_dry_run_changes_nothing(served: ServedGrid) -> None:
     shown, _ = typed(served, "offload", "execute", "4711", "--dry-run", "--keep", "--cpus", "2", "--memory", "1")
 
     assert "gpu1 reserves 2 CPUs, 1 GB for it" in shown
-    assert "it goes on there as well (--keep)" in shown
+    assert "it keeps running there as well (--keep)" in shown
     assert told(served, "offload", "execute", "4711", "--dry-run")["offload"] is None
     assert served.control.done == []
     assert not served.client.boost_status()["boosts"]

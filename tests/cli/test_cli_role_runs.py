@@ -158,7 +158,7 @@ def test_members_that_are_alike_are_one_line_with_their_sums() -> None:
     lines = plain(run_view(big(60), Canvas()))
 
     assert "rollout_worker  0, 15, 30, 45   node-0   -     up                 0        0      4" in lines
-    assert "Alike ones are one line, with the sums; each by itself: --all" in lines
+    assert "Equal members share a line, with their sums; to see each: --all" in lines
     many = plain(run_view(big(1000), Canvas()))
     assert any("0-2, 4-999" in line and "250 nodes" in line and line.endswith("999") for line in many)
 
@@ -190,9 +190,9 @@ def test_scaling_is_back_when_it_is_so(served: ServedGrid) -> None:
 
 def test_scaling_without_waiting_only_asks(served: ServedGrid) -> None:
     assert typed(served, "scale", "run-1", "rollout_worker", "4", "--no-wait")[0] == (
-        "run-1 is asked for 4 of rollout_worker.\n"
+        "run-1 was asked for 4 of rollout_worker.\n"
     )
-    assert "asked for, and not yet heard: 4 of rollout_worker" in typed(served, "status", "run-1")[0]
+    assert "requested, but not yet read by the run: 4 of rollout_worker" in typed(served, "status", "run-1")[0]
 
 
 def test_a_role_that_does_not_get_there_is_an_error_that_says_how_far_it_came(served: ServedGrid) -> None:
@@ -226,7 +226,7 @@ def test_down_is_back_when_it_is_gone_and_forgotten(served: ServedGrid) -> None:
 def test_down_of_a_lost_run_forgets_it(served: ServedGrid) -> None:
     served.store.dead.add("worker-of-run-1")
 
-    assert typed(served, "down", "run-1")[0] == "run-1 was lost already, and is forgotten.\n"
+    assert typed(served, "down", "run-1")[0] == "run-1 was already lost; its record is removed.\n"
     assert served.store.kept == {}
 
 
@@ -245,7 +245,7 @@ def test_a_role_without_a_class_is_named(served: ServedGrid, tmp_path: Path) -> 
 
     _, said = typed(served, "up", "w.yaml", cwd=tmp_path, code=2)
 
-    assert "w.yaml says no class for b, c" in said
+    assert "w.yaml gives no class for b, c" in said
 
 
 def test_a_name_that_a_living_run_has_is_refused(served: ServedGrid, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_name_that_a_living_run_has_is_refused(served: ServedGrid, tmp_path: P
 
     _, said = typed(served, "up", "w.yaml", cwd=tmp_path, code=4)
 
-    assert "A run with the name run-1 is running" in said and "--name" in said
+    assert "A run named run-1 is running" in said and "--name" in said
 
 
 @pytest.mark.parametrize("how", [(), ("--foreground",)])
@@ -274,4 +274,4 @@ def test_why_the_keeper_cannot_start_comes_back_with_its_exit_code(
 
 
 def test_there_is_no_output_of_a_run_that_was_started_elsewhere(served: ServedGrid) -> None:
-    assert "No output of a run 'run-1' is kept here" in typed(served, "logs", "run-1", code=3)[1]
+    assert "This machine has no output of a run named 'run-1'" in typed(served, "logs", "run-1", code=3)[1]

@@ -91,7 +91,7 @@ def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
     status = typed(served, "resource-sharing", "status")
     assert f"Waiting in the queue: 1 request\n  {short}: 4 CPUs for gpu-master, priority high, expected in" in status
 
-    assert "waits no longer" in typed(served, "resource-sharing", "release", short)
+    assert "was withdrawn" in typed(served, "resource-sharing", "release", short)
     assert typed(served, "resource-sharing", "queue") == "Queue: empty\n"
     assert "no request" in typed(served, "resource-sharing", "release", short, code=3).lower()
 
@@ -106,7 +106,7 @@ def test_every_status_lists_who_waits_with_the_queues_own_verdicts(served: Serve
     assert "Waiting: nothing" not in shown
     assert "Waiting in the queue: 10 requests" in shown
     assert re.search(r"\w{8}: 4 CPUs for gpu-master, priority normal, expected in 1\d min: waits for 4 CPUs: ", shown)
-    assert re.search(r"\w{8}: 9 CPUs for .*, no start in sight: no node can ever lend 9 CPUs: the most is 8", shown)
+    assert re.search(r"\w{8}: 9 CPUs for .*, no estimate: no node can ever lend 9 CPUs: the most is 8", shown)
     assert "2 more: grid resource-sharing queue" in shown
     assert shown.count("CPUs for gpu-master, priority") + shown.count("1 CPU for gpu-master, priority") == 8
 

@@ -46,7 +46,7 @@ def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
         for _ in range(3):
             served.client.request_allocation(body)
         await eyes.sees(r"Waiting in the queue: 3 requests")
-        await eyes.sees(r"\w{8}: 9 CPUs for a, priority normal, no start in sight: no node can ever lend 9 CPUs")
+        await eyes.sees(r"\w{8}: 9 CPUs for a, priority normal, no estimate: no node can ever lend 9 CPUs")
         await eyes.sees(r"1 more: grid resource-sharing queue")
         served.telemetry.waiting = ()
         served.measure()

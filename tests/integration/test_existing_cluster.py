@@ -218,7 +218,7 @@ def test_stop_gives_everything_back_and_leaves_nothing(inside: LiveGrid) -> None
     stopped = inside.cli("stop")
 
     assert stopped.returncode == 0, stopped.stderr
-    assert "boosts given back: 2" in stopped.stdout
+    assert "boosts returned: 2" in stopped.stdout
     until(inside.is_at_base, 10)
     until(lambda: not _controllers(), 10, "the controller is out of the cluster")
     assert "grid:lent:cpu" not in inside.totals("worker")

@@ -124,10 +124,7 @@ def test_a_run_whose_keeper_is_killed_is_lost_and_ray_ends_its_actors(grid: Live
     (folder / "elsewhere").mkdir()
 
     typed(grid, folder / "elsewhere", "up", "../small.yaml", "--name", "killed", "--working-dir", "..")
-    assert (
-        "A run with the name killed is running"
-        in typed(grid, folder, "up", "small.yaml", "--name", "killed", code=4)[1]
-    )
+    assert "A run named killed is running" in typed(grid, folder, "up", "small.yaml", "--name", "killed", code=4)[1]
     until(lambda: "a worker is here" in typed(grid, folder, "logs", "killed")[0], 10, "what actors print is there")
     run = grid.json("roles", "status", "killed")
     assert [len(one["gpus"]) for one in run["members"] if one["role"] == "learner"] == [1]
@@ -135,7 +132,7 @@ def test_a_run_whose_keeper_is_killed_is_lost_and_ray_ends_its_actors(grid: Live
 
     until(lambda: grid.client.role_run("killed")["state"] == "lost", 20, "seen as lost")
     ray_has([])
-    assert typed(grid, folder, "down", "killed")[0] == "killed was lost already, and is forgotten.\n"
+    assert typed(grid, folder, "down", "killed")[0] == "killed was already lost; its record is removed.\n"
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,11 @@ _MOST = 10_000
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--repair", is_flag=True, help="Do what is safe about it; nothing is killed.")
+@click.option("--repair", is_flag=True, help="Make the repairs that are safe. Nothing is killed.")
 @click.option(
-    "--kill", is_flag=True, help="With --repair: end work that holds what a boost lent, past its grace period."
+    "--kill",
+    is_flag=True,
+    help="With --repair: also end work that still uses borrowed capacity after the grace period.",
 )
 @json_option
 @agreed_config_option
@@ -100,10 +102,10 @@ _MOST = 10_000
 def audit(ctx: click.Context, repair: bool, kill: bool, as_json: bool, config_path: str | None) -> None:
     """Compare boosts, the file on disk, Ray's nodes and groups, and running work.
 
-    Ends with 0 if everything agrees, else with 9. Without --repair nothing is changed.
+    The exit code is 0 if everything agrees, otherwise 9. Without --repair, nothing changes.
     """
     if kill and not repair:
-        raise click.UsageError("--kill goes with --repair.")
+        raise click.UsageError("--kill needs --repair.")
     if ctx.invoked_subcommand is None:
         _examine(config_path=config_path, repair=repair, kill=kill, as_json=as_json)
     elif repair or as_json:
@@ -120,7 +122,7 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
         raise CheckFailed(
             f"{count(len(left), 'finding')} {'left after the repair' if repair else 'in the audit'}",
             because=[f"{finding['code']}: {finding['subject']}" for finding in left],
-            try_next="See what is left, and why, above." if repair else "grid audit --repair",
+            try_next="The table above shows what is left, and why." if repair else "grid audit --repair",
         )
 
 
@@ -128,8 +130,8 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
     examples=["grid audit log --since 2h", "grid audit log --who ana --event granted --json", "grid audit log --follow"]
 )
 @click.option("--who", metavar="NAME", help="Only what this user did; `grid` is grid itself.")
-@click.option("--node", metavar="NODE", type=NODE, help="Only what is about this node.")
-@click.option("--boost", metavar="ID", type=BOOST, help="Only what is about this boost; the id may be shortened.")
+@click.option("--node", metavar="NODE", type=NODE, help="Only events about this node.")
+@click.option("--boost", metavar="ID", type=BOOST, help="Only events about this boost; the id may be shortened.")
 @click.option("--event", metavar="KIND", help="Only this kind of event, such as granted or killed.")
 @click.option(
     "--since",
@@ -142,9 +144,9 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
     metavar="N",
     default=100,
     show_default=True,
-    help="At most so many, the last.",
+    help="Show at most this many entries, the newest.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C; as JSON, one line each.")
+@click.option("--follow", is_flag=True, help="Also show new entries until Ctrl-C; with --json, one object per line.")
 @json_option
 @with_client
 def log(
@@ -174,7 +176,7 @@ def log(
             {"entries": entries}, as_json, lambda found: "\n".join(entry_line(each, width) for each in found["entries"])
         )
     else:
-        say("The audit log has nothing like that.")
+        say("No entries match.")
 
 
 def _going_on(

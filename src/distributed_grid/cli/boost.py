@@ -35,12 +35,14 @@ def message_if_slow(message: str, after_s: float = _SOON_S) -> Iterator[None]:
         timer.cancel()
 
 
-_YIELDING = "Not free yet: others may be giving something back for it. To see who waits: grid resource-sharing queue"
+_YIELDING = (
+    "Waiting for capacity; other boosts may have to be returned first. To see the queue: grid resource-sharing queue"
+)
 
 
 @click.group(cls=Group)
 def boost() -> None:
-    """Lend capacity of one node to another for a while."""
+    """Lend capacity of one node to another for a limited time."""
 
 
 @boost.command(
@@ -53,16 +55,20 @@ def boost() -> None:
 )
 @asks_for_capacity
 @click.option("--wait", metavar=TIME, help="Wait this long for capacity instead of failing.")
-@click.option("--grace", metavar=TIME, help="How long work may go on when the boost ends.  [default: 30s]")
+@click.option(
+    "--grace", metavar=TIME, help="How long work may continue when the boost ends.  [default: as configured, else 30s]"
+)
 @click.option(
     "--on-grace-end",
     metavar="hold|drain|kill",
     type=ON_GRACE_END,
-    help="What then happens to work that still holds it.",
+    help="What happens to work that still uses it then.  [default: as configured, else hold]",
 )
-@click.option("--reclaim-url", metavar="URL", help="Where to ask before the boost is reclaimed.")
-@click.option("--reclaim-watch", is_flag=True, help="Ask before; you watch GRID_HOME/reclaim/ID.json for it.")
-@click.option("--auto-renew", is_flag=True, help="Stay in the foreground and renew it while this process lives.")
+@click.option("--reclaim-url", metavar="URL", help="The URL to notify before the boost is reclaimed.")
+@click.option(
+    "--reclaim-watch", is_flag=True, help="Give notice before a reclaim: you watch for GRID_HOME/reclaim/ID.json."
+)
+@click.option("--auto-renew", is_flag=True, help="Stay in the foreground, and renew the boost until this process ends.")
 @json_option
 @with_client
 def request(
@@ -94,12 +100,14 @@ def request(
 
 @boost.command(examples=["grid boost status", "grid boost status --node gpu1 --all --watch"])
 @click.option("--node", metavar="NODE", type=NODE, help="Only boosts to or from this node.")
-@click.option("--all", "with_runs", is_flag=True, help="Also the leases that runs and tasks hold while they last.")
-@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@click.option(
+    "--all", "with_runs", is_flag=True, help="Also show the leases of runs, tasks, roles and moved processes."
+)
+@click.option("--watch", is_flag=True, help="Keep the output up to date until Ctrl-C.")
 @json_option
 @with_client
 def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, as_json: bool) -> None:
-    """Totals per resource type, then every boost."""
+    """Show the totals per resource type, then every boost."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.tables import boost_table, without_runs
 
@@ -123,14 +131,14 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 
 @boost.command(examples=["grid boost release 3f2a91c0", "grid boost release 3f2a91c0 --amount 2 --grace 5m --wait 10m"])
 @click.argument("boost_id", type=BOOST)
-@click.option("--amount", metavar="AMOUNT", help="Only so much of it; the rest stays.")
-@click.option("--grace", metavar=TIME, help="Another grace period than the boost was asked with.")
+@click.option("--amount", metavar="AMOUNT", help="Give back only this much; the rest stays.")
+@click.option("--grace", metavar=TIME, help="A grace period that overrides the boost's own.")
 @click.option(
     "--wait",
     default="1s",
     metavar=TIME,
     show_default=True,
-    help="Wait this long for the capacity to be back.",
+    help="Wait this long for the capacity to be returned.",
 )
 @json_option
 @with_client
@@ -192,7 +200,7 @@ def _not_a_boost(client: GridClient, boost_id: str, error: BoostNotFound) -> Boo
 @json_option
 @with_client
 def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
-    """Report a checkpoint: the work in a boost is saved. Such a boost is taken back first, as it loses little."""
+    """Report a checkpoint: the work in a boost is saved. Among equal boosts, such boosts are reclaimed first."""
     from distributed_grid.cli.output import clock
 
     def text(boost: Any) -> str:
@@ -203,11 +211,11 @@ def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
 
 @boost.command(examples=["grid boost renew 3f2a91c0", "grid boost renew 3f2a91c0 --duration 2h"])
 @click.argument("boost_id", type=BOOST)
-@click.option("--duration", metavar=TIME, help="From now; as long again as it was asked for, if not given.")
+@click.option("--duration", metavar=TIME, help="The new duration, from now.  [default: the original one]")
 @json_option
 @with_client
 def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool) -> None:
-    """Let a boost last longer."""
+    """Restart a boost's duration from now."""
     from distributed_grid.cli.tables import boost_card
     from distributed_grid.model.validators import seconds
 
@@ -220,11 +228,11 @@ def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool
     examples=["grid boost shell 3f2a91c0", "grid boost shell 3f2a91c0 -- python train_model.py"],
 )
 @click.argument("boost_id", type=BOOST)
-@click.option("--allow-escapes", is_flag=True, help="Let work run outside of the boost that cannot be in it.")
+@click.option("--allow-escapes", is_flag=True, help="Let work that cannot run inside the boost run outside it.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @with_client
 def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple[str, ...]) -> int:
-    """Open a shell, or run COMMAND, in which every Ray driver's tasks land in a reserved boost."""
+    """Open a shell, or run COMMAND, whose Ray programs run their tasks and actors in a reserved boost."""
     import time
 
     from distributed_grid.cli.capture_shell import run_inside
@@ -259,7 +267,7 @@ def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> Non
     from distributed_grid.client.lease_keeper import LeaseKeeper
 
     short = granted["boost_id"][:8]
-    say(f"Renewing {short} while this runs; Ctrl-C stops that.")
+    say(f"Renewing {short} until Ctrl-C.")
     current = granted
 
     def renew() -> None:
@@ -273,4 +281,4 @@ def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> Non
             keeper.renew(renew)
         raise keeper.ended
     except KeyboardInterrupt:
-        say(f"\nNo longer renewed: {short} ends at {clock(current['expires_at'])}. Now: grid boost release {short}")
+        say(f"\n{short} ends at {clock(current['expires_at'])}. To end it now: grid boost release {short}")

@@ -41,7 +41,7 @@ def run_inside(
     reserved(client, boost)
     inside = command or (os.environ.get("SHELL", "/bin/sh"),)
     if not command:
-        say(f"Ray programs in this shell run on {boost['source_node']}, in boost {boost['boost_id'][:8]}. exit leaves.")
+        say(f"Ray work in this shell runs on {boost['source_node']}, in boost {boost['boost_id'][:8]}. To leave: exit")
     with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
         reclaim = Path(folder) / "reclaim.json"
         environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
@@ -70,7 +70,7 @@ def _attended(
             asked = told.look("The command" if ends else "What runs in this shell")
             if lease.ended is None and (asked is None or asked.left_s > 0):
                 continue
-            say(f"grid: boost {lease.id[:8]} is gone.")
+            say(f"grid: boost {lease.id[:8]} has ended.")
             if not ends:
                 told.gone()
                 lease.give_back()

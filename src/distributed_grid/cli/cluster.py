@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Start, stop and see the embedded cluster."""
+    """Start and stop the embedded cluster; show the status of any cluster."""
 
 
 @cluster.command(
@@ -29,7 +29,7 @@ def cluster() -> None:
 @adopt_option
 @json_option
 def start(config_path: str | None, listening: Listening, adopt: bool, as_json: bool) -> None:
-    """Start one raylet per configured node on this machine, and grid in them. Both go on after this command."""
+    """Start a raylet for each configured node on this machine, and add grid. Both keep running after this command."""
     from distributed_grid.cluster.embedded import start_embedded
     from distributed_grid.store.home import GridHome
 
@@ -40,10 +40,10 @@ def start(config_path: str | None, listening: Listening, adopt: bool, as_json: b
         return "\n".join(
             [
                 f"The cluster {found['cluster']} is up at {found['ray_address']}; grid answers at {found['url']}",
-                "  grid cluster status                              what is there",
+                "  grid cluster status                              show the nodes",
                 f"  grid boost request {found['head']} cpu 4".ljust(51) + f"lend 4 CPUs to {found['head']} for an hour",
                 f"  RAY_ADDRESS={found['ray_address']} python my_script.py   run a Ray program on it",
-                "  grid cluster stop                                end it",
+                "  grid cluster stop                                stop the cluster",
             ]
         )
 
@@ -54,7 +54,7 @@ def start(config_path: str | None, listening: Listening, adopt: bool, as_json: b
 @cluster.command(examples=["grid cluster stop"])
 @json_option
 def stop(as_json: bool) -> None:
-    """End exactly what `grid cluster start` started."""
+    """Stop the embedded cluster: exactly the processes that `grid cluster start` started."""
     from distributed_grid.cluster.embedded import stop_embedded
     from distributed_grid.store.home import GridHome
 
@@ -71,11 +71,11 @@ def stop(as_json: bool) -> None:
 @cluster.command(
     examples=["grid cluster status", "grid cluster status --watch", "grid cluster status --json | jq .nodes"]
 )
-@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep the output up to date until Ctrl-C.")
 @json_option
 @with_client
 def status(client: GridClient, watch: bool, as_json: bool) -> None:
-    """Every node with its pressure, what it has, lent and borrowed; what waits; which boosts end next."""
+    """Show every node with its pressure and what is free, lent and borrowed; what waits; which boosts end next."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.cluster_view import cluster_view
 

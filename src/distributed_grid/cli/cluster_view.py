@@ -174,7 +174,7 @@ def _nodes(nodes: Sequence[NodeStatus], canvas: Canvas) -> list[str]:
     styles = node_styles(nodes, canvas.blocks)
     lines = [fitted_table(fitted, styles), *unwell_lines(nodes, canvas), *in_use_lines(nodes, canvas)]
     gone = [heading for heading in fitted.left_out if heading not in ("cpu%", "mem%", "gpu%")]
-    hidden = f"; no room for {', '.join(gone)}" if gone else ""
+    hidden = f"; columns left out: {', '.join(gone)}" if gone else ""
     return [*lines, *(_dim(line) for line in canvas.wrapped(f"free / total (base){hidden}"))]
 
 
@@ -187,7 +187,7 @@ def unwell_lines(nodes: Sequence[NodeStatus], canvas: Canvas) -> list[str]:
         elif node["state"] == "starting":
             why["starting", "not measured yet"].append(node["name"])
         elif node["state"] == "down":
-            why["down", "it is configured, and not in the cluster"].append(node["name"])
+            why["down", "it is configured, but not in the cluster"].append(node["name"])
     return [
         click.style(line, fg=STATES[state])
         for (state, reason), names in why.items()

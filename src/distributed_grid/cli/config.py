@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def config() -> None:
-    """Check, explain and describe the cluster's configuration."""
+    """Check and show the cluster's configuration, and print its JSON Schema."""
 
 
 @config.command(examples=["grid config check", "grid config check my-cluster.yaml --json"])
@@ -62,7 +62,7 @@ def schema() -> None:
 def show_config(config_path: str | None, as_json: bool) -> None:
     """Show every setting in force and where it comes from.
 
-    A running controller has its own configuration: what it runs is in force, unless --config names another.
+    While a controller runs, this shows the controller's configuration, unless --config names a file.
     """
     from distributed_grid.config import effective, effective_in_controller
 

@@ -11,9 +11,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import ConfigDiffers
 from distributed_grid.model.listening import Listening
 
-agreed_config_option = partial(
-    config_option, help="Refuse if the controller runs another configuration than this file's."
-)
+agreed_config_option = partial(config_option, help="Refuse unless the controller runs this configuration.")
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,14 +48,14 @@ def check_config(client: GridClient, path: str) -> None:
         else f"grid stop && grid start --address {client.ray_address()} --config {path}"
     )
     raise ConfigDiffers(
-        f"The running controller has another configuration than {path}",
-        because=[f"it runs {running['source']}"],
-        try_next=f"Leave --config out to use what runs, or apply yours: {apply}",
+        f"The running controller does not use the configuration {path}",
+        because=[f"it uses {running['source']}"],
+        try_next=f"Omit --config to use the running configuration, or apply yours: {apply}",
     )
 
 
 _OPTIONS = (
-    click.option("--host", default="127.0.0.1", show_default=True, help="Where the controller answers."),
+    click.option("--host", default="127.0.0.1", show_default=True, help="The address on which the controller listens."),
     click.option(
         "--port", default=0, type=click.IntRange(0, 65535), help="And at which port.  [default: any free one]"
     ),
@@ -67,7 +65,16 @@ _OPTIONS = (
         "--insecure", is_flag=True, help="Answer off loopback without TLS: every machine on the way can read tokens."
     ),
     click.option(
-        "--allow-host", multiple=True, metavar="NAME", help="Another name by which it is reached; repeatable."
+        "--tls-cert", default="", metavar="FILE", help="The controller's certificate with its chain, in PEM format."
+    ),
+    click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM format."),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        help="Listen beyond loopback without TLS, although tokens can then be read on the network path.",
+    ),
+    click.option(
+        "--allow-host", multiple=True, metavar="NAME", help="Another name by which clients reach it; may be repeated."
     ),
 )
 

@@ -27,10 +27,10 @@ PATIENCE_S = 100.0
 )
 @json_option
 def doctor(address: str | None, as_json: bool) -> None:
-    """Check everything that grid needs, and say what to do.
+    """Check everything that grid needs, and suggest fixes.
 
-    Ends with 0 if nothing failed, else with 9. It changes nothing but, for a moment, a resource `grid:doctor`
-    on the head and a tiny placement group.
+    The exit code is 0 if no check failed, otherwise 9. The checks make a resource `grid:doctor`
+    on the head and a tiny placement group, and remove both at once.
     """
     say("Looking at this machine and the cluster ...")
     findings = examine(address)
@@ -62,7 +62,7 @@ def examine(address: str | None) -> list[AuditFinding]:
     seen = ask_apart(
         "distributed_grid.controller.checkup",
         order,
-        if_silent="See whether this machine has CPU time and memory to spare, then try again.",
+        if_silent="Check whether this machine is short of CPU time or memory, then try again.",
         patience_s=PATIENCE_S,
     )
     return [finding.to_dict() for finding in diagnose(TypeAdapter(Facts).validate_python(seen))]

@@ -81,7 +81,7 @@ def logout(as_json: bool) -> None:
 @json_option
 @with_client
 def whoami(client: GridClient, as_json: bool) -> None:
-    """Who you are to the controller, and what you may do."""
+    """Show your name and your rights, as the controller sees them."""
     show(client.me(), as_json, _person)
 
 
@@ -108,7 +108,7 @@ def _place(url: str, insecure: bool) -> str:
     if place.scheme not in ("http", "https") or _HOST.fullmatch(host) is None or beside_the_place:
         raise InvalidRequest(
             f"{url!r} is not the URL of a controller",
-            try_next="grid login https://HOST:PORT   (grid start and grid cluster start tell it when they are done)",
+            try_next="grid login https://HOST:PORT   (grid start and grid cluster start print the URL)",
         )
     if place.scheme == "http" and not insecure and not _is_loopback(host):
         raise InvalidRequest(
@@ -134,7 +134,8 @@ def _token() -> str:
     token = str(given).strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise AccessDenied(
-            "That is no token", try_next="Paste what grid token create printed, or pipe it: grid login URL < FILE"
+            "This is not a token",
+            try_next="Paste the token that grid token create printed, or pipe it: grid login URL < FILE",
         )
     return token
 
@@ -146,7 +147,7 @@ def _trust(ca: str | None, place: str) -> Trust:
     if ca is None:
         return Trust()
     if not place.startswith("https:"):
-        raise InvalidRequest("--ca goes with an https:// URL: http:// has no certificate")
+        raise InvalidRequest("--ca needs an https:// URL: http:// has no certificate")
     try:
         trust = Trust(ca=Path(ca).expanduser().read_text())
     except (OSError, UnicodeDecodeError) as error:

@@ -11,14 +11,14 @@ from distributed_grid.client import GridClient
 
 @click.group(cls=Group)
 def node() -> None:
-    """What each node has, does and will do."""
+    """Show what each node has and uses, and what is forecast for it."""
 
 
 @node.command(examples=["grid node ls"])
 @json_option
 @with_client
 def ls(client: GridClient, as_json: bool) -> None:
-    """All nodes, a line each: state, pressure, what is free, lent and borrowed."""
+    """List all nodes, one line each: state, pressure, what is free, lent and borrowed."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.node_view import nodes_view
 
@@ -27,11 +27,11 @@ def ls(client: GridClient, as_json: bool) -> None:
 
 @node.command(name="show", examples=["grid node show gpu1", "grid node show gpu1 --horizon 2h"])
 @click.argument("name", metavar="NODE", type=NODE)
-@click.option("--horizon", metavar=TIME, default="15m", show_default=True, help="How far to look ahead.")
+@click.option("--horizon", metavar=TIME, default="15m", show_default=True, help="How far ahead to forecast.")
 @json_option
 @with_client
 def show_one(client: GridClient, name: str, horizon: str, as_json: bool) -> None:
-    """Everything about NODE: what Ray counts and what was measured, its last hour, and what is expected."""
+    """Show everything about NODE: Ray's counts, measured use, its last hour, and a forecast."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.node_view import node_view
     from distributed_grid.model.validators import seconds

@@ -110,7 +110,7 @@ def _accuracy(forecast: NodeForecast) -> str:
         return "no forecast has come due yet, so their accuracy is unknown"
     told = (
         f"{found['checked']} forecasts at {span(found['horizon_s'])} were off by {found['error'] * 100:.1f}% on "
-        f"average (as now: {found['error_of_now'] * 100:.1f}%)"
+        f"average (same-as-now: {found['error_of_now'] * 100:.1f}%)"
     )
     if found["covered"] is None:
         return told
@@ -222,7 +222,7 @@ def _host_lines(node: NodeStatus, canvas: Canvas) -> list[str]:
     ]
     if node["shares_its_host"]:
         parts.append("other nodes share its machine")
-    old = [] if node["state"] == "ok" else [click.style("What was measured is old.", fg=STATES["stale"])]
+    old = [] if node["state"] == "ok" else [click.style("These measurements are old.", fg=STATES["stale"])]
     return [*canvas.flow(parts), *old]
 
 
@@ -248,7 +248,7 @@ def _gpu(gpu: MeasuredGpu, canvas: Canvas) -> Iterable[str]:
         parts.append(f"{gpu['temperature_c']:.0f} {'°C' if canvas.blocks else 'C'}")
     processes = gpu["processes"]
     if processes is None:
-        parts.append("processes not told")
+        parts.append("processes unknown")
     elif processes:
         told = ", ".join(
             str(one["pid"]) if one["memory_bytes"] is None else f"{one['pid']} ({_gb(one['memory_bytes'])} GB)"

@@ -117,7 +117,7 @@ def plan_view(plan: OffloadPlan) -> str:
     needs = ", ".join(labelled(kind, amount) for kind, amount in amounts.items() if amount)
     environment = plan["environment"]
     end = (
-        "goes on there as well (--keep)"
+        "keeps running there as well (--keep)"
         if plan["keep"]
         else f"is asked to end, and killed after {plan['grace_seconds']:g} s"
     )
@@ -126,7 +126,7 @@ def plan_view(plan: OffloadPlan) -> str:
         f"  {plan['destination']} reserves {needs} for it",
         f"  it {end}",
         f"  the same command starts on {plan['destination']}, in {plan['cwd']}",
-        f"  its output goes on in {plan['output']}"
+        f"  its output continues in {plan['output']}"
         if plan["output"]
         else "  its output goes to a log: grid offload log",
         f"  environment: {_names([*environment['copied'], *environment['given']])}",
@@ -147,8 +147,8 @@ def moved_view(one: OffloadedProcess) -> str:
     return "\n".join(
         [
             f"{bold('Offloaded')} {one['offload_id']}  {state}",
-            f"  process {one['from_pid']} of {one['from_node']} is process {one['pid']} of {one['to_node']} now",
-            f"To see what it writes:  grid offload log {short} --follow",
+            f"  process {one['from_pid']} of {one['from_node']} is now process {one['pid']} of {one['to_node']}",
+            f"To see its output:  grid offload log {short} --follow",
             f"To end it:  grid offload cancel {short}",
         ]
     )
@@ -198,11 +198,11 @@ def offload() -> None:
 
 @offload.command(examples=["grid offload scan", "grid offload scan gpu-master --all"])
 @click.argument("node", required=False, type=NODE)
-@click.option("--all", "with_others", is_flag=True, help="Also heavy processes that cannot move, and why.")
+@click.option("--all", "with_others", is_flag=True, help="Also list heavy processes that cannot move, and why.")
 @json_option
 @with_client
 def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool) -> None:
-    """Heavy processes of NODE, or of all nodes, that could run elsewhere."""
+    """List heavy processes of NODE, or of all nodes, that could run on another node."""
     from distributed_grid.cli.canvas import Canvas
 
     found = client.offload_candidates(node)
@@ -216,18 +216,26 @@ def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool)
 )
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option(
-    "--to", metavar="NODE|auto", type=NODE_OR_AUTO, default="auto", show_default=True, help="Where it is to run."
+    "--to", metavar="NODE|auto", type=NODE_OR_AUTO, default="auto", show_default=True, help="The node to move it to."
 )
 @click.option(
-    "--from", "node", metavar="NODE", type=NODE, help="Where it is, if several nodes have a process with this id."
+    "--from", "node", metavar="NODE", type=NODE, help="The node it is on, if several nodes have a process with this id."
 )
-@click.option("--keep", is_flag=True, help="Leave the old process as it is.")
-@click.option("--grace", metavar=TIME, default="10s", show_default=True, help="How long it has to end.")
-@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Copy this variable, too, or set it. Repeatable.")
-@click.option("--cpus", metavar="N", help="Instead of the cores that it was measured to use.")
-@click.option("--memory", metavar="GB", help="Instead of the memory that it was measured to use.")
-@click.option("--gpus", metavar="N", help="Instead of the GPUs that it has open.")
-@click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, and change nothing.")
+@click.option("--keep", is_flag=True, help="Leave the old process running.")
+@click.option(
+    "--grace",
+    metavar=TIME,
+    default="10s",
+    show_default=True,
+    help="How long the process has to end before it is killed.",
+)
+@click.option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", help="Also copy this variable, or set it; may be repeated."
+)
+@click.option("--cpus", metavar="N", help="CPUs to reserve.  [default: the cores that it was measured to use]")
+@click.option("--memory", metavar="GB", help="Memory to reserve.  [default: a fifth more than measured]")
+@click.option("--gpus", metavar="N", help="GPUs to reserve.  [default: those that it has open]")
+@click.option("--dry-run", is_flag=True, help="Check everything, show the plan, and change nothing.")
 @json_option
 @with_client
 def execute(
@@ -272,11 +280,11 @@ def execute(
 
 
 @offload.command(examples=["grid offload status", "grid offload status --watch"])
-@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep the output up to date until Ctrl-C.")
 @json_option
 @with_client
 def status(client: GridClient, watch: bool, as_json: bool) -> None:
-    """The processes that were moved: those that run, and those that ended lately."""
+    """List moved processes: those that run, and those that ended recently."""
     from distributed_grid.cli.canvas import Canvas
 
     if watch:
@@ -287,13 +295,13 @@ def status(client: GridClient, watch: bool, as_json: bool) -> None:
 
 @offload.command(examples=["grid offload log 5c0ffee0 --follow"])
 @click.argument("offload_id", metavar="ID", type=OFFLOAD)
-@click.option("--follow", "-f", is_flag=True, help="Go on until it has ended, or Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Keep showing new output until the process ends, or Ctrl-C.")
 @json_option
 @with_client
 def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> None:
-    """What a moved process has written since. ID may be shortened.
+    """Show the output of a moved process. ID may be shortened.
 
-    A terminal gets it with escapes and control characters written out; a file or a pipe gets it as it is.
+    On a terminal, control characters are escaped; a file or a pipe gets the output unchanged.
     """
     import sys
     import time
@@ -321,7 +329,13 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
 
 @offload.command(examples=["grid offload cancel 5c0ffee0 --grace 1m"])
 @click.argument("offload_id", metavar="ID", type=OFFLOAD)
-@click.option("--grace", metavar=TIME, default="10s", show_default=True, help="How long it has to end.")
+@click.option(
+    "--grace",
+    metavar=TIME,
+    default="10s",
+    show_default=True,
+    help="How long the process has to end before it is killed.",
+)
 @json_option
 @with_client
 def cancel(client: GridClient, offload_id: str, grace: str, as_json: bool) -> None:

@@ -64,7 +64,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, with the API's schema.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, in the API's format.")(command)
 
 
 _FOUND = "Cluster configuration (default: $GRID_CONFIG, config/my-cluster-enhanced.yaml, or the packaged one)."
@@ -78,7 +78,7 @@ def adopt_option(command: F) -> F:
     return click.option(
         "--adopt",
         is_flag=True,
-        help="Take over boosts of another cluster that are in GRID_HOME, where their nodes are here.",
+        help="Take over boosts that another cluster left in GRID_HOME, if their nodes are in this one.",
     )(command)
 
 

@@ -100,9 +100,9 @@ def _nodes(nodes: Sequence[NodeVerdict], canvas: Canvas) -> list[str]:
 @json_option
 @with_client
 def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
-    """What would happen if AMOUNT of a resource were asked for TARGET now. Nothing is changed.
+    """Predict what would happen to a request for AMOUNT of a resource for TARGET now. Nothing changes.
 
-    Ends with 0 if it fits now, else with 4.
+    The exit code is 0 if the request fits now, otherwise 4.
     """
     from distributed_grid.cli.canvas import Canvas
 
@@ -117,7 +117,7 @@ def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
 @json_option
 @with_client
 def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
-    """Why a request waits, or why a boost is lent by the node that lends it: a reason for every node."""
+    """Explain why a request waits, or why a boost has its lender: a reason for every node."""
     from distributed_grid.cli.canvas import Canvas
 
     show(client.why(request_or_boost), as_json, lambda answer: why_view(answer, Canvas.here()))
@@ -125,8 +125,8 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 
 @click.command(cls=Command, examples=["grid cooldown gpu1 --grace 5m", "grid cooldown gpu1 --off"])
 @click.argument("node", type=NODE)
-@click.option("--off", is_flag=True, help="Let it lend and borrow again.")
-@click.option("--grace", metavar=TIME, help="How long work on what is returned may go on.")
+@click.option("--off", is_flag=True, help="Let the node lend and borrow again.")
+@click.option("--grace", metavar=TIME, help="How long work may keep using the capacity that is returned.")
 @json_option
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:

@@ -101,7 +101,7 @@ def _teams(status: SharingStatus, canvas: Canvas) -> str:
             "held": Column.of("Has", [listed(team["held"]) for team in teams]),
             "guaranteed": Column.of("Guaranteed", [listed(team["guaranteed"]) for team in teams]),
             "borrows": Column.of("May borrow", [_limit(team["borrowing_limit"], "whatever is free") for team in teams]),
-            "lends": Column.of("Lends of it", [_limit(team["lending_limit"], "all") for team in teams]),
+            "lends": Column.of("Lends at most", [_limit(team["lending_limit"], "all") for team in teams]),
             "weight": Column.of("Weight", [f"{team['weight']:g}" for team in teams], right=True),
         },
         ("weight", "lends", "borrows"),
@@ -119,7 +119,7 @@ def queue_view(queue: QueueStatus, canvas: Canvas) -> str:
     requests = queue["requests"]
     if not requests:
         return f"{bold('Queue:')} empty"
-    starts = [clock(r["expected_start"]) if r["expected_start"] else "not in sight" for r in requests]
+    starts = [clock(r["expected_start"]) if r["expected_start"] else "no estimate" for r in requests]
     soon = [distance(r["expected_start"]) if r["expected_start"] else "?" for r in requests]
     table = fit(
         {
@@ -148,10 +148,10 @@ def waiting_lines(status: QueueHead, canvas: Canvas, most: int | None = None) ->
     lines = [f"{bold('Waiting in the queue:')} {count} request{'s' * (count != 1)}"]
     for one in first:
         what = f"{labelled(one['resource_type'], one['amount'])} for {one['target_node']}"
-        when = f"expected {distance(one['expected_start'])}" if one["expected_start"] else "no start in sight"
+        when = f"expected {distance(one['expected_start'])}" if one["expected_start"] else "no estimate"
         told = f"{one['request_id'][:8]}: {what}, priority {one['priority']}, {when}: {one['reason']}"
         lines += canvas.wrapped(plain(told), indent="      ", first="  ")
-    more = f"{count - len(first)} more" if count > len(first) else "All about them"
+    more = f"{count - len(first)} more" if count > len(first) else "Details"
     return [*lines, click.style(f"  {more}: grid resource-sharing queue", dim=True)]
 
 
@@ -172,15 +172,15 @@ def allocation_card(found: Allocation, canvas: Canvas) -> str:
     if waiting["expected_start"]:
         lines.append(f"  expected start: {clock(waiting['expected_start'])} ({distance(waiting['expected_start'])})")
     lines += [
-        "  Who waits:        grid resource-sharing queue",
-        f"  To take it back:  grid resource-sharing release {short}",
+        "  To see the queue:  grid resource-sharing queue",
+        f"  To withdraw it:    grid resource-sharing release {short}",
     ]
     return "\n".join(lines)
 
 
 def released_line(found: Allocation) -> str:
     if found["boost"] is None:
-        return f"Request {found['request_id']} waits no longer"
+        return f"Request {found['request_id']} was withdrawn"
     boost = found["boost"]
     what = quantity(boost["resource_type"], boost["amount"])
     if boost["state"] == "released":
@@ -202,14 +202,14 @@ def _shown(value: object) -> str:
 
 @click.group("resource-sharing", cls=Group)
 def resource_sharing() -> None:
-    """What each node may lend, which requests wait, and the policy in force."""
+    """Show what nodes may lend, which requests wait, and the policy in force."""
 
 
 @resource_sharing.command(examples=["grid resource-sharing status"])
 @json_option
 @with_client
 def status(client: GridClient, as_json: bool) -> None:
-    """The policy in force, every node's limits, every team's part, and which requests wait."""
+    """Show the policy in force, every node's limits, every team's part, and which requests wait."""
     from distributed_grid.cli.canvas import Canvas
 
     show(client.sharing_status(), as_json, lambda found: sharing_view(found, Canvas.here()))
@@ -223,11 +223,11 @@ def status(client: GridClient, as_json: bool) -> None:
     ],
 )
 @asks_for_capacity
-@click.option("--wait", metavar=TIME, help="Give up after this long.  [default: wait until it is met]")
+@click.option("--wait", metavar=TIME, help="Withdraw the request after this long.  [default: never]")
 @json_option
 @with_client
 def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -> None:
-    """Ask for AMOUNT of a resource for TARGET, and leave the request in the queue if it has to wait."""
+    """Request AMOUNT of a resource for TARGET. If the request has to wait, it stays in the queue."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.model.validators import seconds
 
@@ -241,17 +241,17 @@ def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -
 @json_option
 @with_client
 def release(client: GridClient, request_id: str, as_json: bool) -> None:
-    """Give an allocation back, or wait for it no longer. REQUEST_ID may be shortened."""
+    """Withdraw a waiting request, or give back the boost that it became. REQUEST_ID may be shortened."""
 
     show(client.release_allocation(request_id), as_json, released_line)
 
 
 @resource_sharing.command(examples=["grid resource-sharing queue", "grid resource-sharing queue --watch"])
-@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep the output up to date until Ctrl-C.")
 @json_option
 @with_client
 def queue(client: GridClient, watch: bool, as_json: bool) -> None:
-    """Waiting requests: position, reason and expected start."""
+    """List the waiting requests: position, reason and expected start."""
     from distributed_grid.cli.canvas import Canvas
 
     if watch:
@@ -262,14 +262,14 @@ def queue(client: GridClient, watch: bool, as_json: bool) -> None:
 
 @resource_sharing.group()
 def policy() -> None:
-    """How readily capacity moves, and what may happen at all."""
+    """Show or set the policy (how readily capacity moves) and the mode (what may happen)."""
 
 
 @policy.command(name="show", examples=["grid resource-sharing policy show"])
 @json_option
 @with_client
 def show_policy(client: GridClient, as_json: bool) -> None:
-    """The policy and mode in force, with their numbers."""
+    """Show the policy and mode in force, with their numbers."""
 
     found = client.sharing_status()
     policy: PolicyStatus = {
@@ -291,17 +291,17 @@ def show_policy(client: GridClient, as_json: bool) -> None:
     ],
 )
 @click.argument("name", metavar="[POLICY]", required=False, type=POLICY)
-@click.option("--mode", type=MODE, help="offload_only, share_and_offload or dynamic_balancing.")
+@click.option("--mode", type=MODE, help="Set the mode: offload_only, share_and_offload or dynamic_balancing.")
 @json_option
 @with_client
 def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: bool) -> None:
-    """Share by POLICY from now on: conservative, balanced, aggressive or predictive.
+    """Set the policy from now on: conservative, balanced, aggressive or predictive.
 
-    It stays in force over restarts; `configured` goes back to what the configuration says.
+    The setting persists across restarts; `configured` goes back to the configuration's.
     """
     from distributed_grid.model.policies import check_change
 
     check_change(name, mode)  # invalid input is refused without a cluster
     show(client.set_policy(policy=name, mode=mode), as_json, policy_view)
     if not as_json:
-        say("In force now, also after restarts. Back to the file's: grid resource-sharing policy set configured")
+        say("In force now, and after restarts. To undo it: grid resource-sharing policy set configured")

@@ -30,9 +30,9 @@ def startable(file: str) -> Workload:
     without = [role.name for role in loaded.workload.roles if role.cls is None]
     if without:
         raise InvalidRole(
-            f"{loaded.source} says no class for {', '.join(without)}",
+            f"{loaded.source} gives no class for {', '.join(without)}",
             because=["a role without a class can be planned, but not started"],
-            try_next="Give each its class: module:Class",
+            try_next="Add to each of them: class: module:Class",
         )
     return loaded.workload
 
@@ -80,7 +80,7 @@ def until_scaled(client: GridClient, name: str, role: str, count: int, within_s:
             raise CannotScale(
                 f"{role} of {name} does not have {count} members" + ("" if is_stuck else f" after {within_s:g} s"),
                 because=[far.told, *([run["why"]] if run["why"] else [])],
-                try_next=f"The run goes on trying. See grid roles status {name}; or ask for another count.",
+                try_next=f"The run keeps trying. See grid roles status {name}, or ask for another count.",
             )
         time.sleep(_LOOK_S)
 
@@ -108,14 +108,14 @@ def until_down(client: GridClient, name: str, within_s: float, show: Show) -> No
     cls=Command, examples=["grid roles up workload.yaml", "grid roles up workload.yaml --name nightly --wait 10m"]
 )
 @click.argument("file", type=click.Path())
-@click.option("--name", metavar="NAME", help="Of the run; the workload's if none is given.")
+@click.option("--name", metavar="NAME", help="The run's name.  [default: the workload's]")
 @click.option(
     "--working-dir",
     type=click.Path(exists=True, file_okay=False),
-    help="Where classes are looked for; Ray takes it to every node. Else this folder, which has to be on every node.",
+    help="Folder with the classes; Ray ships it to every node.  [default: this folder, which every node must have]",
 )
-@click.option("--wait", default="0", metavar=TIME, help="For room, where there is none now.")
-@click.option("--foreground", is_flag=True, help="Stay until the run ends; what it writes comes out here.")
+@click.option("--wait", default="0", metavar=TIME, help="Wait this long for room instead of failing.")
+@click.option("--foreground", is_flag=True, help="Stay until the run ends, and show its output here.")
 @json_option
 @with_client
 def up(
@@ -150,19 +150,19 @@ def up(
             owner.until_up(look)
         _show_run(client, name, as_json)
         if not foreground:
-            say(f"To see how it is:  grid roles status {name}\nTo end it:         grid roles down {name}")
+            say(f"To see its status:  grid roles status {name}\nTo end it:          grid roles down {name}")
             return
         sys.exit(owner.stay())
 
 
 @click.command(cls=Command, examples=["grid roles status", "grid roles status nightly --watch"])
 @click.argument("name", required=False, type=ROLE_RUN)
-@click.option("--all", "each", is_flag=True, help="Every member by itself, however many there are.")
-@click.option("--watch", is_flag=True, help="Keep showing it until Ctrl-C.")
+@click.option("--all", "each", is_flag=True, help="Show every member on its own line, however many there are.")
+@click.option("--watch", is_flag=True, help="Keep the output up to date until Ctrl-C.")
 @json_option
 @with_client
 def status(client: GridClient, name: str | None, each: bool, watch: bool, as_json: bool) -> None:
-    """All runs; or of the run NAME, every member: where it is, its state, its restarts and its queue."""
+    """List all runs; or show every member of the run NAME: its node, state, restarts and queue."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.role_runs_view import run_view, runs_view
 
@@ -181,19 +181,19 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
 @click.argument("name", type=ROLE_RUN)
 @click.argument("role")
 @click.argument("count", type=click.IntRange(min=0))
-@click.option("--wait", default="5m", metavar=TIME, show_default=True, help="For all of them to be up.")
-@click.option("--no-wait", is_flag=True, help="Only ask; the run does it when it hears.")
+@click.option("--wait", default="5m", metavar=TIME, show_default=True, help="Wait this long for all members to be up.")
+@click.option("--no-wait", is_flag=True, help="Return at once; the run scales when it reads the request.")
 @json_option
 @with_client
 def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wait: bool, as_json: bool) -> None:
-    """Let ROLE of the run NAME have COUNT members, within what its workload allows."""
+    """Set the number of members of ROLE in the run NAME to COUNT, within the limits of its workload."""
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.model.validators import seconds
 
     within_s = seconds("wait", wait, zero_allowed=True)
     asked = client.scale_role(name, role, count)
     if no_wait:
-        show(asked, as_json, lambda _: f"{name} is asked for {count} of {role}.")
+        show(asked, as_json, lambda _: f"{name} was asked for {count} of {role}.")
         return
     with StatusLine() as line:
         scaled = until_scaled(client, name, role, count, within_s, line.show)
@@ -202,22 +202,22 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
 
 @click.command(cls=Command, examples=["grid roles down nightly"])
 @click.argument("name", type=ROLE_RUN)
-@click.option("--wait", default="2m", metavar=TIME, show_default=True, help="For it to be gone.")
-@click.option("--no-wait", is_flag=True, help="Only ask; the run ends when it hears.")
+@click.option("--wait", default="2m", metavar=TIME, show_default=True, help="Wait this long for the run to be gone.")
+@click.option("--no-wait", is_flag=True, help="Return at once; the run ends when it reads the request.")
 @json_option
 @with_client
 def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool) -> None:
-    """End the run NAME; of one that is over, forget what is known."""
+    """End the run NAME, or remove the record of a run that is over."""
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.model.validators import seconds
 
     within_s = seconds("wait", wait, zero_allowed=True)
     asked = client.role_run_down(name)
     if asked["removed"]:
-        show(asked, as_json, lambda _: f"{name} was {asked['state']} already, and is forgotten.")
+        show(asked, as_json, lambda _: f"{name} was already {asked['state']}; its record is removed.")
         return
     if no_wait:
-        show(asked, as_json, lambda _: f"{name} is asked to end.")
+        show(asked, as_json, lambda _: f"{name} was asked to end.")
         return
     with StatusLine() as line:
         until_down(client, name, within_s, line.show)
@@ -226,10 +226,10 @@ def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool)
 
 @click.command(cls=Command, examples=["grid roles logs nightly --follow"])
 @click.argument("name", type=ROLE_RUN)
-@click.option("-f", "--follow", is_flag=True, help="Go on until it ends, or Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep showing new output until the run ends, or Ctrl-C.")
 @with_client
 def logs(client: GridClient, name: str, follow: bool) -> None:
-    """What the run NAME and its actors write, if it was started from here with `grid roles up`."""
+    """Show the output of the run NAME and its actors, if `grid roles up` started it on this machine."""
     import sys
 
     from distributed_grid.errors import RoleRunNotFound
@@ -239,8 +239,8 @@ def logs(client: GridClient, name: str, follow: bool) -> None:
     output = output_of(client.home, name)
     if not output.is_file():
         raise RoleRunNotFound(
-            f"No output of a run {name!r} is kept here",
-            try_next="Output is kept where grid roles up was typed; a program that launches roles has its own.",
+            f"This machine has no output of a run named {name!r}",
+            try_next="The output is where grid roles up was run; a program that launches roles itself has its own.",
         )
 
     def ended() -> bool:

@@ -165,7 +165,7 @@ def run_view(run: RoleRun, canvas: Canvas, *, each: bool = False) -> str:
         rows = folded(run["members"], each=each)
         lines += ["", _members_table(rows, canvas)]
         if len(rows) < len(run["members"]):
-            lines.append(click.style("Alike ones are one line, with the sums; each by itself: --all", dim=True))
+            lines.append(click.style("Equal members share a line, with their sums; to see each: --all", dim=True))
         lines += _whys(run["members"], canvas)
     if run["events"]:
         lines += ["", bold("Last:")]
@@ -182,7 +182,7 @@ def _pending_command(command: PendingCommand | None) -> str:
     if command is None:
         return ""
     counts = [f"{count} of {role}" for role, count in command["counts"].items()]
-    return f"asked for, and not yet heard: {', '.join(['its end'] if command['down'] else counts)}"
+    return f"requested, but not yet read by the run: {', '.join(['its end'] if command['down'] else counts)}"
 
 
 def _roles_table(roles: Sequence[RoleOfRun], canvas: Canvas) -> str:

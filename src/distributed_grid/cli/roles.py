@@ -122,7 +122,7 @@ _LIVE = "live"
 
 @click.group(cls=Group)
 def roles() -> None:
-    """Whole workloads of actors: see where each would go, start them, scale them."""
+    """Plan, start and scale whole workloads of actors."""
 
 
 for _command in (role_runs.up, role_runs.status, role_runs.scale, role_runs.down, role_runs.logs):
@@ -136,11 +136,11 @@ for _command in (role_runs.up, role_runs.status, role_runs.scale, role_runs.down
     default=_LIVE,
     show_default=True,
     metavar="live|FILE",
-    help="The cluster that runs, with what is free in it now; or one as a configuration file describes it, empty.",
+    help="The running cluster, with what is free now; or a cluster that a configuration file describes, all free.",
 )
 @json_option
 def plan(file: str, cluster: str, as_json: bool) -> None:
-    """Where every actor of the workload in FILE would be, or what is missing. Nothing is started."""
+    """Show where every actor of the workload in FILE would run, or what is missing. Nothing starts."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.roles_view import plan_view
     from distributed_grid.config.roles_file import load_workload

@@ -22,24 +22,34 @@ from distributed_grid.client import GridClient
     ],
 )
 @click.option("--target", metavar="NODE", type=NODE, help="The node that borrows.  [default: the head]")
-@click.option("--cpus", metavar="N", help="CPUs of the lease.  [default: 1, if nothing else is asked]")
-@click.option("--gpus", metavar="N", help="GPUs; each brings CPUs along, if --cpus says nothing.")
-@click.option("--memory", metavar="GB", help="Memory.")
-@click.option("--source", metavar="NODE", type=NODE, help="The lender; chosen by free capacity if not given.")
+@click.option("--cpus", metavar="N", help="CPUs of the lease.  [default: 1, unless --gpus or --memory is given]")
+@click.option("--gpus", metavar="N", help="GPUs of the lease. Each brings CPUs along unless --cpus is given.")
+@click.option("--memory", metavar="GB", help="Memory of the lease, in GB.")
+@click.option(
+    "--source", metavar="NODE", type=NODE, help="The lender.  [default: the eligible node with the most left]"
+)
 @click.option("--priority", type=PRIORITY, default="normal", show_default=True, help="low, normal, high or critical.")
-@click.option("--duration", metavar=TIME, help="How long the lease lasts unless renewed, which it is.")
+@click.option(
+    "--duration", metavar=TIME, help="How long the lease lasts without a renewal; grid run renews it.  [default: 2m]"
+)
 @click.option("--wait", metavar=TIME, help="Wait this long for capacity instead of failing.")
-@click.option("--grace", metavar=TIME, help="How long it may go on when its lease is taken back.  [default: 30s]")
-@click.option("--reclaim-url", metavar="URL", help="Where to ask before its lease is taken back.")
-@click.option("--boost", metavar="ID", type=BOOST, help="Run inside this reserved boost, which stays.")
+@click.option(
+    "--grace",
+    metavar=TIME,
+    help="How long the program may continue when its lease is reclaimed.  [default: as configured, else 30s]",
+)
+@click.option("--reclaim-url", metavar="URL", help="The URL to notify before the lease is reclaimed.")
+@click.option(
+    "--boost", metavar="ID", type=BOOST, help="Run inside this reserved boost, which stays when the run ends."
+)
 @click.option(
     "--isolation",
     type=click.Choice(["group", "cluster"]),
     default="group",
     show_default=True,
-    help="group: in the lease's placement group. cluster: a private Ray on exactly what is leased.",
+    help="group: in the lease's placement group. cluster: in a private Ray cluster on exactly the leased capacity.",
 )
-@click.option("--allow-escapes", is_flag=True, help="Let work run outside of the lease that cannot be in it.")
+@click.option("--allow-escapes", is_flag=True, help="Let work that cannot run inside the lease run outside it.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background: grid tasks ls|show|logs|cancel.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- SCRIPT.py|-m MODULE|COMMAND [ARGS]...")
 @json_option

@@ -36,21 +36,21 @@ discovered_or_config_option = partial(
 @click.option(
     "--supervise/--no-supervise",
     default=None,
-    help="Watch the controller in the foreground, or not at all. By default a process in the background does.",
+    help="Supervise the controller in the foreground, or not at all.  [default: in a background process]",
 )
 @json_option
 def start(
     address: str, config_path: str | None, listening: Listening, adopt: bool, supervise: bool | None, as_json: bool
 ) -> None:
-    """Put grid into a Ray cluster that is already running.
+    """Add grid to a Ray cluster that is already running.
 
     Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
 
-    A process in the background then watches the controller, and puts it back when Ray has given it up, or the head
-    was gone and is there again; grid stop ends it. --no-supervise leaves that to you.
+    A background process then supervises the controller: it starts the controller again if Ray has given it up, or
+    after the head was gone and has returned. grid stop ends this process; --no-supervise does not start it.
 
-    With --supervise this command itself does that in the foreground, for systemd or tmux. SIGTERM and Ctrl-C end it
-    and leave grid and its boosts in the cluster; grid stop gives them back and ends it, too.
+    With --supervise, this command supervises in the foreground, for systemd or tmux. SIGTERM and Ctrl-C end it, and
+    leave grid and its boosts in the cluster. grid stop returns the boosts, and ends it as well.
     """
     from distributed_grid.client import answers
     from distributed_grid.cluster.attach import put_controller_in
@@ -92,7 +92,7 @@ def start(
     def text(found: "ControllerUp") -> str:
         return (
             f"grid is in the cluster at {found['ray_address']} and answers at {found['url']}\n"
-            "  grid cluster status    what is there\n  grid stop              take it out again"
+            "  grid cluster status    show the nodes\n  grid stop              remove grid again"
         )
 
     def show_it(found: "ControllerUp") -> None:
@@ -103,7 +103,7 @@ def start(
         end_supervisors(home)  # this one takes their place
         _supervise(address, home, put_in, config.digest(), show_it)
         return
-    say(f"Putting grid into the Ray cluster at {address} ...")
+    say(f"Adding grid to the Ray cluster at {address} ...")
     try:
         found = put_in()
     except AlreadyRunning as error:
@@ -153,10 +153,12 @@ def _supervise(
 
 @click.command(cls=Command, examples=["grid stop", "grid stop --wait 5m --force"])
 @click.option("--force", is_flag=True, help="End work that still holds borrowed capacity.")
-@click.option("--wait", metavar=TIME, default="30s", show_default=True, help="For capacity that is still in use.")
+@click.option(
+    "--wait", metavar=TIME, default="30s", show_default=True, help="Wait this long for capacity that is still in use."
+)
 @json_option
 def stop(force: bool, wait: str, as_json: bool) -> None:
-    """Give all capacity back and take grid out of the cluster. The cluster itself goes on."""
+    """Return all capacity and remove grid from the cluster. The cluster itself keeps running."""
     from distributed_grid.client import GridClient
     from distributed_grid.cluster.supervise import end_supervisors
     from distributed_grid.errors import NoCluster
@@ -167,7 +169,7 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
         stopped = client.stop_controller(force=force, wait_s=seconds("wait", wait, zero_allowed=True))
     except NoCluster:
         if end_supervisors(client.home):
-            say("The supervisor that waited for the cluster to come back was ended.")
+            say("Ended the supervisor that waited for the cluster to come back.")
         raise
     end_supervisors(client.home)
     client.home.controller.unlink(missing_ok=True)

@@ -61,7 +61,7 @@ def _how_to_use(boost: Boost, short: str) -> list[str]:
     return [
         f"{subject} reserved on {boost['source_node']} for your Ray tasks. To use it:",
         f"  grid run --boost {short} -- train_model.py     (unmodified; or any command)",
-        f"  grid boost shell {short}                       (a shell in which all of them run there)",
+        f"  grid boost shell {short}                       (a shell; Ray programs in it run there)",
         f"To give it back early:  grid boost release {short}",
     ]
 
@@ -81,11 +81,11 @@ def without_runs(status: S) -> S:
 
 
 def boost_table(status: BoostList, canvas: Canvas | None = None) -> str:
-    """Totals per resource type, then every boost."""
+    """Show the totals per resource type, then every boost."""
     canvas = canvas or Canvas()
     head = [boost_totals(status, canvas), *hidden_leases(status)]
     if not status["boosts"]:
-        return "\n".join([*head, "To ask for one:  grid boost request NODE cpu|gpu|memory AMOUNT"])
+        return "\n".join([*head, "To request one:  grid boost request NODE cpu|gpu|memory AMOUNT"])
     return "\n".join([*head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
 
 
@@ -100,7 +100,7 @@ def hidden_leases(status: BoostList) -> list[str]:
 
 def not_all(answer: ListedBoosts | QueueStatus | TaskList) -> list[str]:
     """A line below a list that the controller has cut."""
-    return ["There are more: the controller lists no more at a time."] if answer["cut"] else []
+    return ["The list is incomplete: the controller returns no more at a time."] if answer["cut"] else []
 
 
 def boost_totals(status: BoostTotals, canvas: Canvas) -> str:

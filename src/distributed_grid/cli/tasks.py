@@ -22,13 +22,13 @@ _STATES = {
 
 @click.group(cls=Group)
 def tasks() -> None:
-    """Runs of `grid run`, those in the background too."""
+    """List, show and cancel the runs of this machine, including those in the background."""
 
 
 @tasks.command(examples=["grid tasks ls"])
 @json_option
 def ls(as_json: bool) -> None:
-    """All that are known here, the youngest first."""
+    """List the runs of this machine, the newest first."""
     show({"tasks": [run.shown() for run in _runs().all()]}, as_json, _table)
 
 
@@ -36,15 +36,15 @@ def ls(as_json: bool) -> None:
 @click.argument("task_id", type=LOCAL_RUN)
 @json_option
 def show_one(task_id: str, as_json: bool) -> None:
-    """One of them: where it runs, how it ended, and what it was told."""
+    """Show one run: where it runs, how it ended, and its messages."""
     show(_runs().find(task_id).shown(), as_json, _card)
 
 
 @tasks.command(examples=["grid tasks logs 7b1d --follow"])
 @click.argument("task_id", type=LOCAL_RUN)
-@click.option("-f", "--follow", is_flag=True, help="Go on until it ends, or Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep showing new output until the run ends, or Ctrl-C.")
 def logs(task_id: str, follow: bool) -> None:
-    """The output of one that runs in the background."""
+    """Show the output of a run in the background."""
     import sys
     import time
     from pathlib import Path
@@ -56,7 +56,7 @@ def logs(task_id: str, follow: bool) -> None:
     run = runs.find(task_id)
     if not run.detached:
         raise InvalidRequest(
-            f"Run {run.id} wrote to its own terminal", try_next="Output is kept of runs with --detach."
+            f"Run {run.id} wrote to its own terminal", try_next="Grid keeps the output only of runs with --detach."
         )
     with until_interrupted(), (Path(run.folder) / OUTPUT).open("rb") as output:
         while True:
@@ -71,10 +71,10 @@ def logs(task_id: str, follow: bool) -> None:
 
 @tasks.command(examples=["grid tasks cancel 7b1d --wait 1m"])
 @click.argument("task_id", type=LOCAL_RUN)
-@click.option("--wait", default="15s", metavar=TIME, show_default=True, help="For it to be gone.")
+@click.option("--wait", default="15s", metavar=TIME, show_default=True, help="Wait this long for the run to end.")
 @json_option
 def cancel(task_id: str, wait: str, as_json: bool) -> None:
-    """End it; its lease is returned."""
+    """End a run, and return its lease."""
     import signal
     import time
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def token() -> None:
-    """Who may use grid, and for what."""
+    """Manage tokens: who may use grid, and for what."""
 
 
 @token.command(
@@ -35,7 +35,7 @@ def token() -> None:
     multiple=True,
     metavar="view|lend|run|admin",
     type=SCOPE,
-    help="What it is good for; repeatable, or with commas.  [default: view]",
+    help="What the token allows; may be repeated, or separated by commas.  [default: view]",
 )
 @click.option("--expires", metavar=TIME, help="How long it is valid.  [default: until it is revoked]")
 @click.option(
@@ -55,7 +55,7 @@ def create(
     max_priority: str | None,
     as_json: bool,
 ) -> None:
-    """Make a token for NAME, and print it. It is shown this once; only its hash is kept."""
+    """Create a token for NAME, and print it. It is shown only once; grid keeps its hash."""
     from distributed_grid.model.policies import AllocationPriority
     from distributed_grid.model.principals import check_name, check_team, make_scopes
     from distributed_grid.model.validators import seconds
@@ -79,7 +79,7 @@ def create(
 @json_option
 @with_client
 def ls(client: GridClient, as_json: bool) -> None:
-    """All tokens, without the tokens themselves."""
+    """List all tokens, without their secrets."""
     from distributed_grid.cli.columns import columns
     from distributed_grid.cli.output import clock, distance
 
@@ -110,7 +110,7 @@ def ls(client: GridClient, as_json: bool) -> None:
 @json_option
 @with_client
 def revoke(client: GridClient, id_or_name: str, as_json: bool) -> None:
-    """End one token by its id, or all tokens of a user by name, at once."""
+    """Revoke one token by its id, or all tokens of a user by name. This takes effect at once."""
 
     def text(answer: RevokedTokens) -> str:
         return "\n".join(f"Revoked {each['id']} of {_person(each)}" for each in answer["revoked"])

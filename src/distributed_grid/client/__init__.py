@@ -360,7 +360,7 @@ class GridClient:
                     raise ControllerUnreachable(
                         f"The controller at {found.url} does not answer",
                         because=[str(error)],
-                        try_next="grid doctor tells what is in the way." if found.ray_address else _FROM_ELSEWHERE,
+                        try_next="To find the cause: grid doctor" if found.ray_address else _FROM_ELSEWHERE,
                     ) from error
                 if not told and self._on_wait:
                     self._on_wait(f"The controller does not answer; trying again for {retry_s:.0f} s ...")

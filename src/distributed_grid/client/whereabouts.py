@@ -11,7 +11,7 @@ from distributed_grid.store.durable import json_of, replace_durably, text_of
 from distributed_grid.store.home import GridHome
 
 NO_CLUSTER: Final = (
-    "Start one with: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT; "
+    "Start one with: grid cluster start   (or add grid to a running one: grid start --address HOST:PORT; "
     "or use one elsewhere: grid login URL)"
 )
 

@@ -47,7 +47,7 @@ def put_controller_in(
     answer = ask_apart(
         "distributed_grid.controller.join",
         order,
-        if_silent="grid doctor tells what is in the way.",
+        if_silent="To find the cause: grid doctor",
         meanwhile=meanwhile,
     )
     return cast("ControllerUp", answer)

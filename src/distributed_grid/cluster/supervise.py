@@ -161,7 +161,7 @@ class Supervisor:
             self._pause(pause_s)
 
     def _put_it_in(self) -> Watch:
-        self._tell(f"putting grid into the Ray cluster at {self._address} ...")
+        self._tell(f"adding grid to the Ray cluster at {self._address} ...")
         found = self._put_in(self._manager.alive)
         where = "in the cluster again," if self._was_in else "in the cluster"
         self._tell(f"grid is {where} at {found['ray_address']}, and answers at {found['url']}")

@@ -111,7 +111,7 @@ def make_app(
     @api.post("/controller/stop")
     @needs(Scope.ADMIN)
     async def stop(asker: Asker, body: Annotated[StopRequest | None, Body()] = None) -> Stopped:
-        """Give all capacity back and take grid out of the cluster."""
+        """Return all capacity and remove grid from the cluster."""
         body = body or {}
         force = body.get("force", False)
         told = f"all boosts end{', also those in use' if force else ''}, and grid leaves the cluster"

@@ -122,9 +122,7 @@ def _why_it_failed(error: Exception) -> GridError:
             "The Python that runs Ray on the head does not have distributed-grid",
             try_next="Install distributed-grid into the environment from which `ray start` was run on the head.",
         )
-    return Unavailable(
-        "The controller did not start", because=lines[-3:], try_next="grid doctor tells what is in the way."
-    )
+    return Unavailable("The controller did not start", because=lines[-3:], try_next="To find the cause: grid doctor")
 
 
 def main() -> int:

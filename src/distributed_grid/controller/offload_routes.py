@@ -69,7 +69,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/offload")
     @needs(Scope.VIEW)
     async def status() -> OffloadStatus:
-        """The processes that were moved: those that run, and those that ended lately."""
+        """List moved processes: those that run, and those that ended recently."""
         return {"offloads": [offloaded_dict(one) for one in offloading().processes.all()]}
 
     @api.post("/offload/{offload_id}/cancel")

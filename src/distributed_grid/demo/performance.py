@@ -162,7 +162,7 @@ def verdict(findings: Sequence[Finding]) -> None:
         raise CheckFailed(
             f"{len(wrong)} of {len(findings)} claims failed",
             because=[f"{finding.claim}: expected {finding.expected}, saw {finding.seen}" for finding in wrong],
-            try_next="grid doctor tells what is in the way.",
+            try_next="To find the cause: grid doctor",
         )
 
 

@@ -17,7 +17,7 @@ def not_looked_at(check: Code, cluster: ClusterFacts) -> Finding:
     return skip(check, "it was not reached: something before it did not end, or did not answer")
 
 
-START_ONE: Final = "Start one: grid cluster start   (or put grid into a running one: grid start --address HOST:PORT)"
+START_ONE: Final = "Start one: grid cluster start   (or add grid to a running one: grid start --address HOST:PORT)"
 
 ONLY_RESERVE: Final = (
     "Set resource_sharing.delivery: reserve in the configuration and ask for no --delivery transfer; "
