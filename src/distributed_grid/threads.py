@@ -76,27 +76,27 @@ class Turns:
             if len(self._queues.get(who, ())) >= self.waiting_of_one:
                 if who in _SHARED:
                     raise TooBusy(
-                        f"{self.waiting_of_one} {_SHARED[who]} wait already",
+                        f"{self.waiting_of_one} {_SHARED[who]} already wait",
                         because=[
-                            f"{self._running[who]} are under way, and grid makes at most {self.of_one} at once, "
-                            "for all who ask"
+                            f"{self._running[who]} are in progress, and grid makes at most {self.of_one} at once, "
+                            "for all callers"
                         ],
-                        try_next=f"Ask again in {_RETRY_AFTER_S} s.",
+                        try_next=f"Retry in {_RETRY_AFTER_S} s.",
                         retry_after_s=_RETRY_AFTER_S,
                     )
                 raise TooManyRequests(
-                    f"{self.waiting_of_one} slow calls of yours wait already",
+                    f"{self.waiting_of_one} of your slow calls already wait",
                     because=[
-                        f"{self._running[who]} are under way, and grid does at most {self.of_one} of a token at once"
+                        f"{self._running[who]} are in progress, and grid runs at most {self.of_one} of a token at once"
                     ],
-                    try_next=f"Wait for one of them to end, then ask again (in {_RETRY_AFTER_S} s, for instance).",
+                    try_next=f"Wait for one of them to end, then retry (in {_RETRY_AFTER_S} s, for example).",
                     retry_after_s=_RETRY_AFTER_S,
                 )
             if sum(map(len, self._queues.values())) >= self.waiting:
                 raise TooBusy(
-                    "The controller has more slow calls to answer than it takes",
-                    because=[f"{self._running.total()} are under way and {self.waiting} wait"],
-                    try_next=f"Ask again in {_RETRY_AFTER_S} s.",
+                    "Too many slow calls wait for the controller",
+                    because=[f"{self._running.total()} are in progress and {self.waiting} wait"],
+                    try_next=f"Retry in {_RETRY_AFTER_S} s.",
                     retry_after_s=_RETRY_AFTER_S,
                 )
             self._queues.setdefault(who, deque()).append(turn)

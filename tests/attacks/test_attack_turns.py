@@ -178,7 +178,7 @@ def test_what_waits_too_long_is_refused_one_by_one_and_told_when_to_come_again()
         assert len(callers.began) == BURST_S + LONGEST_DELAY_S + 1
         assert len(told) + len(callers.began) == 100
         assert told[0].retry_after_s == LONGEST_DELAY_S
-        assert "more than 1 things a second" in told[0].message
+        assert "more than 1 requests per second" in told[0].message
 
     on_a_still_clock(scene)
 

@@ -278,7 +278,7 @@ def test_a_port_that_speaks_no_http_is_told_in_words(laptop: Laptop) -> None:
         tls = laptop.grid("login", f"https://{place}", stdin="grid_x")
 
     assert plain.returncode == tls.returncode == 5
-    assert "what it says is not HTTP" in plain.stderr and "\x1b[2J" not in plain.stderr
+    assert "its answer is not HTTP" in plain.stderr and "\x1b[2J" not in plain.stderr
     assert "it does not speak TLS" in tls.stderr
 
 
@@ -334,7 +334,7 @@ def test_a_controller_of_its_own_comes_first(head: ServedGrid, laptop: Laptop) -
     again = laptop.login(token)
 
     assert done.returncode == 5
-    assert "comes first while it is there" in done.stderr
+    assert "takes precedence while it exists" in done.stderr
     assert "has a controller of its own" in again.stderr
     laptop.home.controller.unlink()
     assert laptop.grid("whoami").returncode == 0
@@ -390,7 +390,7 @@ def test_nothing_is_started_off_loopback_without_tls(laptop: Laptop, command: li
     refused = laptop.grid(*command, "--host", "0.0.0.0")
 
     assert refused.returncode == 2
-    assert "Off loopback grid answers only with TLS" in refused.stderr
+    assert "Beyond loopback, grid listens only with TLS" in refused.stderr
     assert not laptop.home.cluster.exists()
 
 

@@ -40,7 +40,7 @@ def test_the_head_starts_first_and_the_others_keep_their_order() -> None:
         ([node("a")], "one head node, not 0"),
         ([node("a", is_head=True), node("b", is_head=True)], "one head node, not 2"),
         ([node("a", is_head=True), node("a")], "same name"),
-        ([node("../a", is_head=True)], "no name for a node"),
+        ([node("../a", is_head=True)], "not a valid node name"),
     ],
 )
 def test_what_ray_could_not_start_is_refused_before_anything_starts(specs: list[NodeSpec], reason: str) -> None:

@@ -29,7 +29,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.10", "10.0.0.1"])
 def test_off_loopback_there_must_be_tls_or_somebody_who_says_that_it_is_fine(host: str, pair: tuple[str, str]) -> None:
-    with pytest.raises(InvalidRequest, match="Off loopback grid answers only with TLS") as refused:
+    with pytest.raises(InvalidRequest, match="Beyond loopback, grid listens only with TLS") as refused:
         checked(Listening(host))
 
     assert "--tls-cert" in (refused.value.try_next or "")

@@ -95,8 +95,8 @@ def test_what_shares_a_place_scales_together(runs: ServedGrid) -> None:
         ("rollout_worker", 5, 422, "INVALID_REQUEST", "rollout_worker of run-1 has from 2 to 4 members, not 5"),
         ("rollout_worker", 1, 422, "INVALID_REQUEST", "rollout_worker of run-1 has from 2 to 4 members, not 1"),
         ("trainer", 2, 422, "INVALID_REQUEST", "trainer of run-1 has 1 member, and does not scale"),
-        ("rollout_worker", -1, 422, "INVALID_REQUEST", "The request cannot be understood"),
-        ("rollout_worker", "3", 422, "INVALID_REQUEST", "The request cannot be understood"),
+        ("rollout_worker", -1, 422, "INVALID_REQUEST", "The request is invalid"),
+        ("rollout_worker", "3", 422, "INVALID_REQUEST", "The request is invalid"),
     ],
 )
 def test_an_impossible_count_is_refused_and_no_command_is_sent(

@@ -187,7 +187,7 @@ def test_whom_its_teams_limit_holds_back_keeps_nothing_from_others() -> None:
     assert (found["blue"].expected_start, found["blue"].expected_source) == (at(30), "gpu1")
     assert found["blue"].reason == (
         "its team's limit: team blue has 3 of at most 4 CPUs, 2 asked; "
-        "by its leases' ends it may have it at 2025-06-01T12:30Z"
+        "as its leases end, it may have it at 2025-06-01T12:30Z"
     )
     assert found["blue"].refused and found["blue"].refused.team_limit
 
@@ -375,7 +375,7 @@ def test_who_is_too_far_back_for_a_place_may_still_be_admitted_but_delays_none_t
     found = plan(*queue, nodes=[full(loan)], leases=[loan], depth=1)
 
     assert found["big"].expected_start == at(30)
-    assert found["other"].reason == "1 request is ahead of it: too many to say when its turn will be"
+    assert found["other"].reason == "1 request is ahead of it: too many to estimate its start"
     assert found["long"].grant is None
     assert found["short"].grant is not None
 

@@ -72,7 +72,7 @@ def test_a_plain_program_can_move() -> None:
         ({"uid": 7, "user": "eve"}, ObstacleCode.OTHER_USER, "eve"),
         ({"ancestors": (Ancestor(9, "make", ("make",), 1000), INIT)}, ObstacleCode.PART_OF_ANOTHER, "process 9 (make)"),
         ({"command": ()}, ObstacleCode.NO_COMMAND, "no command line"),
-        ({"can_be_started": False}, ObstacleCode.NO_COMMAND, "names no program"),
+        ({"can_be_started": False}, ObstacleCode.NO_COMMAND, "names no existing program"),
         ({"state": "Z"}, ObstacleCode.NOT_RUNNING, "has ended"),
         ({"state": "T"}, ObstacleCode.NOT_RUNNING, "is stopped"),
         ({"terminal": "/dev/pts/3"}, ObstacleCode.TERMINAL, "/dev/pts/3"),

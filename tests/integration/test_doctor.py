@@ -157,6 +157,6 @@ def test_a_node_that_does_not_answer_is_named(grid: LiveGrid, home: GridHome) ->
         raylet.send_signal(signal.SIGCONT)
 
     assert found["nodes gpu1"].severity is Severity.FAIL
-    assert f"gpu1 is in the cluster, but ran nothing for us within {within_s} s" in found["nodes gpu1"].detail
+    assert f"gpu1 is in the cluster, but did not run a test task within {within_s} s" in found["nodes gpu1"].detail
     assert {found[check].severity for check in ("nodes gpu-master", "resize", "reservations")} == {Severity.OK}
     until(lambda: {node["state"] for node in grid.client.nodes()["nodes"]} == {"ok"}, 30, "it answers again")

@@ -98,7 +98,7 @@ def test_a_second_controller_is_refused(inside: LiveGrid, tmp_path: Path) -> Non
     again = inside.cli("start", "--address", inside.address, env={"GRID_HOME": str(tmp_path)})
 
     assert again.returncode == 5
-    assert "grid is in this cluster already" in again.stderr
+    assert "grid is already in this cluster" in again.stderr
 
 
 def test_a_controller_that_ray_has_given_up_is_put_back_by_what_grid_start_left_in_the_background(

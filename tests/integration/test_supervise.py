@@ -253,7 +253,7 @@ def test_a_head_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
             until(lambda: "waiting for it to come back" in waiting.said(), 30)
             assert "READY=1" not in waiting.heard()
             assert waiting.ends(signal.SIGTERM) == 0
-            assert "grid was not put in yet" in waiting.said()
+            assert "grid was not added yet" in waiting.said()
         finally:
             waiting.close()
 
@@ -265,7 +265,7 @@ def test_another_home_waits_until_grid_is_taken_out_and_then_takes_its_place(
     other = LiveGrid(tmp_path / "other")
     waiting = Supervised(other, cluster.address)
     try:
-        until(lambda: "grid is in this cluster already; its controller is at http" in waiting.said(), 60)
+        until(lambda: "grid is already in this cluster; its controller is at http" in waiting.said(), 60)
         assert live.cli("stop").returncode == 0
         waiting.is_ready()
         assert answers(other)
@@ -295,7 +295,7 @@ def test_a_port_that_another_program_has_ends_it_at_first_but_not_once_grid_was_
         refused = Supervised(live, cluster.address, "--port", port)
         try:
             until(lambda: not refused.runs() or "Next try" in refused.said(), 30, "the supervisor at its end")
-            assert f"Port {port} of 127.0.0.1 cannot be had" in refused.said()
+            assert f"Port {port} of 127.0.0.1 is not available" in refused.said()
             assert "Next try" not in refused.said()
             assert refused.process.wait(60) == 5
         finally:

@@ -63,7 +63,7 @@ _YIELD_S: Final = 120.0
 RAYLET_S: Final = 1000.0
 """On a busy machine a private raylet takes minutes; the controller waits while it makes progress."""
 _FROM_ELSEWHERE: Final = (
-    "See whether the URL is right, and the way to it open. On the head, grid cluster status tells whether grid is up."
+    "Check the URL, and that the network lets you reach it. On the head, grid cluster status shows whether grid is up."
 )
 
 
@@ -353,7 +353,7 @@ class GridClient:
                 if found.ray_address and not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",
-                        because=[f"the one at {found.ray_address} that was started last is gone", *self._other_place()],
+                        because=[f"the last one, at {found.ray_address}, is gone", *self._other_place()],
                         try_next=NO_CLUSTER,
                     ) from error
                 if time.monotonic() > deadline:
@@ -408,21 +408,19 @@ class GridClient:
         return self._door
 
     def _not_grid(self) -> ControllerUnreachable:
-        return ControllerUnreachable(f"What answers at {self.url()} is not grid's controller", try_next=_FROM_ELSEWHERE)
+        return ControllerUnreachable(f"The server at {self.url()} is not grid's controller", try_next=_FROM_ELSEWHERE)
 
     def _other_place(self) -> list[str]:
         if not self.home.login.exists():
             return []
-        return [f"you are logged in elsewhere, too: {self.home.controller} comes first while it is there"]
+        return [f"you are also logged in elsewhere, but {self.home.controller} takes precedence while it exists"]
 
 
 def _error_of(answer: Answer) -> GridError:
     try:
         return error_from_dict(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
-        return ControllerUnreachable(
-            f"What should be the controller answered {answer.status} without saying why", try_next=_FROM_ELSEWHERE
-        )
+        return ControllerUnreachable(f"The server answered {answer.status} without a reason", try_next=_FROM_ELSEWHERE)
 
 
 def _segment(boost_id: str) -> str:

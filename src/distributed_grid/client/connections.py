@@ -131,7 +131,7 @@ def _reason(error: Exception) -> str:
         case http.client.RemoteDisconnected():  # a subclass of the next one, with a good message
             return str(error)
         case http.client.BadStatusLine():
-            return "what it says is not HTTP"  # it may be anything, including control sequences for a terminal
+            return "its answer is not HTTP"  # it may be anything, including control sequences for a terminal
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
             return "it does not speak TLS; perhaps its URL begins with http://"
         case _:

@@ -29,7 +29,7 @@ class Trust:
         try:
             return ssl.create_default_context(cadata=self.ca)
         except (ssl.SSLError, ValueError):
-            raise InvalidRequest("What was given with --ca is no certificate in PEM format") from None
+            raise InvalidRequest("The file given with --ca has no certificate in PEM format") from None
 
 
 class PinnedConnection(http.client.HTTPSConnection):

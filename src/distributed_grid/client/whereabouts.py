@@ -85,6 +85,6 @@ def _nowhere(home: GridHome) -> Whereabouts:
         raise NoCluster("No cluster is running", try_next=NO_CLUSTER)
     raise NoCluster(
         "grid is not in the cluster",
-        because=[f"the embedded cluster runs at {address}, but grid was taken out of it"],
+        because=[f"the embedded cluster runs at {address}, but grid was removed from it"],
         try_next=f"grid start --address {address}   (or end it: grid cluster stop)",
     )

@@ -52,7 +52,7 @@ def start_embedded(
     if not config.embedded:
         raise ConfigInvalid(
             f"{loaded.source} describes real machines, not an embedded cluster",
-            because=["it does not say embedded: true"],
+            because=["it does not have embedded: true"],
             try_next="Start Ray on those machines, then on the head: grid start --address HOST:PORT --config FILE",
         )
     running = local.running(home)
@@ -87,7 +87,7 @@ def start_embedded(
             progress(f"Warning: nothing but Ray watches the controller; its supervisor did not start: {why_not}")
 
     if running is not None:
-        progress(f"The cluster {running.name} runs, but its controller does not answer: putting it in again ...")
+        progress(f"The cluster {running.name} runs, but its controller does not answer: starting it again ...")
         put_in(running.ray_address, lambda: None)
         supervise(running)
         return {**up[-1], "head": head}
@@ -138,8 +138,8 @@ def why_slow(config: GridConfig, cores: int) -> str | None:
         return None
     return (
         f"the nodes have {cpus:g} CPUs together, and this machine has {cores} core{'s' * (cores != 1)}. A plain Ray "
-        f"program starts up to one worker for each CPU, and that takes its time; grid run --cpus {cores} -- PROGRAM "
-        "starts no more than the machine carries, and so does a cpu_count that fits it."
+        f"program starts up to one worker for each CPU, which is slow here; grid run --cpus {cores} -- PROGRAM "
+        "starts no more than the machine can carry, and so does a cpu_count that matches the machine."
     )
 
 

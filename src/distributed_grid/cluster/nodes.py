@@ -57,7 +57,7 @@ def head_first(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
         if not float(node.cpus).is_integer()
     ]
     wrong += [
-        f"{node.name!r} is no name for a node: use letters, digits and _.- in between, at most 63"
+        f"{node.name!r} is not a valid node name: use letters, digits and _.- in between, at most 63"
         for node in nodes
         if not _LABEL_VALUE.fullmatch(node.name)
     ]
@@ -67,7 +67,7 @@ def head_first(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
         wrong.append(f"A cluster has one head node, not {heads}")
     if wrong:
         raise ClusterStartFailed(
-            "The cluster cannot start like this",
+            "The cluster cannot start with this configuration",
             because=wrong,
             try_next="Correct the nodes in the configuration.",
         )
@@ -147,5 +147,5 @@ def start_failed(name: str, why: str, log: Path) -> ClusterStartFailed:
     return ClusterStartFailed(
         f"Node {name} did not start: {why}",
         because=lines[-_LOG_LINES_SHOWN:] or ["Ray wrote nothing to its log"],
-        try_next=f"Read {log} for all that Ray said.",
+        try_next=f"Ray's full output is in {log}.",
     )

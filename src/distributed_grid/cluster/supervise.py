@@ -127,7 +127,7 @@ class Supervisor:
                 self._supervise()
             except EndRequested as told:
                 stays = (
-                    "the controller and all boosts stay in the cluster" if self._was_in else "grid was not put in yet"
+                    "the controller and all boosts stay in the cluster" if self._was_in else "grid was not added yet"
                 )
                 self._tell(f"ends on {told}; {stays}")
             finally:
@@ -228,8 +228,10 @@ class Supervisor:
         if _port(record["ray_address"]) != _port(self._address) and answers(self._home):
             raise HomeInUse(
                 f"The controller of this GRID_HOME is in another cluster, at {record['ray_address']}",
-                because=[f"{self._home.path} can serve one cluster at a time, and it was to be {self._address}"],
-                try_next="Take it out there with grid stop, or set GRID_HOME to another folder.",
+                because=[
+                    f"{self._home.path} can serve one cluster at a time, and this supervisor is for {self._address}"
+                ],
+                try_next="Remove grid there with grid stop, or set GRID_HOME to another folder.",
             )
 
     # -- telling -------------------------------------------------------------------------------------------

@@ -53,16 +53,20 @@ class Thresholds(Settings):
     model_config = ConfigDict(validate_default=True)
 
     # Each `high` stands before its `low`: the check of `low` looks back at it.
-    cpu_pressure_high: Fraction = Field(default=0.8, description="CPU load (0 to 1) from which a node needs help.")
-    cpu_pressure_low: Fraction = Field(default=0.3, description="CPU load (0 to 1) below which a node can lend.")
-    memory_pressure_high: Fraction = Field(
-        default=0.8, description="Memory load (0 to 1) from which a node needs help."
+    cpu_pressure_high: Fraction = Field(
+        default=0.8, description="CPU load (0 to 1) from which a node is under pressure."
     )
-    memory_pressure_low: Fraction = Field(default=0.3, description="Memory load (0 to 1) below which a node can lend.")
-    gpu_pressure_high: Fraction = Field(default=0.8, description="GPU load (0 to 1) from which a node needs help.")
-    gpu_pressure_low: Fraction = Field(default=0.3, description="GPU load (0 to 1) below which a node can lend.")
+    cpu_pressure_low: Fraction = Field(default=0.3, description="CPU load (0 to 1) at which it no longer is.")
+    memory_pressure_high: Fraction = Field(
+        default=0.8, description="Memory load (0 to 1) from which a node is under pressure."
+    )
+    memory_pressure_low: Fraction = Field(default=0.3, description="Memory load (0 to 1) at which it no longer is.")
+    gpu_pressure_high: Fraction = Field(
+        default=0.8, description="GPU load (0 to 1) from which a node is under pressure."
+    )
+    gpu_pressure_low: Fraction = Field(default=0.3, description="GPU load (0 to 1) at which it no longer is.")
     excess_threshold: Fraction = Field(
-        default=0.2, description="The part of a node (0 to 1) that must be idle before it counts as excess."
+        default=0.2, description="The part of a node (0 to 1) that the policy balanced keeps free when it lends."
     )
 
     @field_validator(*(f"{kind}_pressure_low" for kind in PRESSURES))
@@ -98,17 +102,18 @@ class TeamAmounts(Settings):
 class TeamConfig(Settings):
     """A team, and its part of what the nodes lend."""
 
-    name: Text = Field(description="As tokens name it: grid token create NAME --team TEAM.")
+    name: Text = Field(description="The name that tokens use: grid token create NAME --team TEAM.")
     guaranteed: Annotated[TeamAmounts, EmptySection] = Field(
-        default=TeamAmounts(), description="Its own part: what others have of it comes back when the team asks."
+        default=TeamAmounts(),
+        description="The team's own part: what other teams use of it is reclaimed when the team asks.",
     )
     borrowing_limit: Annotated[TeamAmounts, EmptySection] = Field(
-        default=TeamAmounts(), description="The most it may have above that. Left out: whatever is free."
+        default=TeamAmounts(), description="The most it may have above its guarantee. Left out: whatever is free."
     )
     lending_limit: Annotated[TeamAmounts, EmptySection] = Field(
-        default=TeamAmounts(), description="The most that others may have of its part. Left out: all of it."
+        default=TeamAmounts(), description="The most that other teams may have of its part. Left out: all of it."
     )
-    weight: Weight = Field(default=1, description="Its fair share among those who wait, against the others' weights.")
+    weight: Weight = Field(default=1, description="Its fair share of the queue, relative to the other teams' weights.")
     max_priority: Annotated[AllocationPriority, one_of(AllocationPriority)] | None = Field(
         default=None,
         description="The highest priority that its tokens may ask for. Left out: normal, or what a token says.",
@@ -132,55 +137,55 @@ class SharingConfig(Settings):
     mode: Annotated[SharingMode, one_of(SharingMode)] = Field(
         default=SharingMode.DYNAMIC_BALANCING,
         description="offload_only moves work, share_and_offload also lends resources on request, "
-        "dynamic_balancing also rebalances by itself.",
+        "dynamic_balancing also rebalances without a request.",
     )
     policy: Annotated[SharingPolicy, one_of(SharingPolicy)] = Field(
-        default=SharingPolicy.BALANCED, description="How readily resources are moved."
+        default=SharingPolicy.BALANCED, description="How readily capacity moves."
     )
-    rebalance_interval_seconds: Interval = Field(
-        default=30, description="Seconds between two looks for a better balance."
-    )
+    rebalance_interval_seconds: Interval = Field(default=30, description="Seconds between two rounds of rebalancing.")
     monitoring_interval_seconds: Interval = Field(
         default=10, description="Seconds between two measurements of each node."
     )
     forecaster: Annotated[ForecasterChoice, one_of(ForecasterChoice)] = Field(
         default=ForecasterChoice.BUILT_IN,
-        description="What foresees each node's load; river also asks that library, which the extra forecast brings.",
+        description="What forecasts each node's load: built-in; river also uses that library (extra forecast).",
     )
     thresholds: Annotated[Thresholds, EmptySection] = Field(
-        default=Thresholds(), description="From which load on a node needs help, and below which it can lend."
+        default=Thresholds(), description="When a node is under pressure."
     )
     delivery: Annotated[DeliveryChoice, one_of(DeliveryChoice)] | None = Field(
         default=None,
-        description="How a boost is delivered unless the request says it. Left out: transfer for cpu, memory "
+        description="How a boost is delivered if the request does not say. Left out: transfer for cpu, memory "
         "and custom resources, reserve for GPUs.",
     )
     fractional_gpus: Flag = Field(default=False, description="Whether parts of a GPU may be lent.")
     gpu_in_use: Annotated[GpuInUse, one_of(GpuInUse)] = Field(
         default=GpuInUse.REFUSE,
-        description="What becomes of a GPU that programs outside Ray use: refuse does not lend it, warn lends it and "
-        "says so.",
+        description="What to do with a GPU that programs outside Ray use: refuse does not lend it, warn lends it "
+        "with a warning.",
     )
     gpu_companions: Annotated[GpuCompanions, EmptySection] = Field(
         default=GpuCompanions(), description="What each reserved GPU brings along."
     )
-    grace_seconds: Wait = Field(default=30, description="Seconds that work on a borrowed resource gets to finish.")
+    grace_seconds: Wait = Field(
+        default=30, description="Seconds that work on a borrowed resource gets to finish when the boost ends."
+    )
     max_grace_seconds: Wait = Field(
         default=600, description="The longest grace period that a request or a release may ask for, in seconds."
     )
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
-        description="After the grace: hold waits on, drain lets nothing new start, kill ends the work.",
+        description="After that: hold keeps waiting, drain lets nothing new start there, kill ends the work.",
     )
     min_hold_seconds: Wait | None = Field(
         default=None,
-        description="Seconds for which no boost is preempted. Left out: as the policy says.",
+        description="The age in seconds before which no boost is preempted, returned or moved. Left out: by policy.",
     )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
         default=(), description="Who shares the cluster. Left out: all users are in one team."
     )
     expiry_warning_seconds: Wait = Field(
-        default=60, description="Seconds before its end at which a boost is announced as ending."
+        default=60, description="Seconds before the end of a boost at which grid warns of it."
     )
 
     @field_validator("teams")

@@ -67,9 +67,11 @@ class HostChecked:
             await self._app(scope, receive, send)
             return
         refused = WrongHost(
-            "This is not the controller of that name",
-            because=["the Host header is neither a loopback name, nor the address that was reached, nor allowed"],
-            try_next="Start grid with --allow-host NAME for every other name by which it is reached.",
+            "The controller does not answer under this host name",
+            because=[
+                "the Host header has neither a loopback name, nor the address that was reached, nor an allowed name"
+            ],
+            try_next="Start grid with --allow-host NAME for every other name by which clients reach it.",
         )
         await answer_error(refused)(scope, receive, send)
 
@@ -190,7 +192,7 @@ class Started:
             late = Unavailable(
                 "The controller has not started yet",
                 because=list(self._why_not()),
-                try_next="Mend what is named here; the controller tries again every second.",
+                try_next="Fix the problems listed above; the controller retries every second.",
             )
             await answer_error(late)(scope, receive, send)
             return

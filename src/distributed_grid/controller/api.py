@@ -155,7 +155,7 @@ def make_app(
             GridError(
                 "Internal error in the controller",
                 because=[f"{type(error).__name__}: {error}".splitlines()[0][:300]],
-                try_next="Ask again; if it stays, see grid audit, and the controller's log in Ray's session folder.",
+                try_next="Retry; if the error persists, see grid audit, and the controller's log.",
             )
         )
 
@@ -171,7 +171,7 @@ def make_app(
             f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}"[:_LINE] for e in found[:_LINES]
         ]
         more = [f"and {len(found) - _LINES} more"] if len(found) > _LINES else []
-        return answer_error(InvalidRequest("The request cannot be understood", because=[*lines, *more]))
+        return answer_error(InvalidRequest("The request is invalid", because=[*lines, *more]))
 
     app.router.routes.extend(audit_routes(engine, ERRORS).routes)
     app.router.routes.extend(api.routes)  # if the router were included, each call would look up its route twice

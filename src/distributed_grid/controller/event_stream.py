@@ -61,12 +61,13 @@ class EventStream:
     def _check_room(self, listener: Principal) -> None:
         mine = self._listening[listener.token_id]
         if listener.token_id is not None and mine >= OF_ONE:
-            raise TooManyRequests(
-                f"Your token listens to the events {mine} times already", try_next="End one of these streams first."
-            )
+            raise TooManyRequests(f"Your token already has {mine} event streams", try_next="Close one of them first.")
         most = MOST_AT_ONCE - (0 if listener.may(principals.Scope.ADMIN) else FOR_ADMINS)
         if self._listening.total() >= most:
-            raise TooBusy(f"{most} others listen to the events already", try_next="Ask again without Accept, or later.")
+            raise TooBusy(
+                f"{most} event streams are already open",
+                try_next="Retry later, or poll GET /api/v1/events without a stream.",
+            )
 
     @contextmanager
     def place(self, listener: Principal) -> Iterator[None]:

@@ -57,9 +57,9 @@ def join(order: dict[str, Any]) -> "ControllerUp":
     there, url = ask_for_controller()
     if there is not ActorState.ABSENT:
         raise AlreadyRunning(
-            "grid is in this cluster already",
-            because=[f"its controller is at {url}" if url else "its controller does not answer just now"],
-            try_next="Use it with the GRID_HOME it was started with, or take it out there: grid stop",
+            "grid is already in this cluster",
+            because=[f"its controller is at {url}" if url else "its controller does not answer at the moment"],
+            try_next="Use it with the GRID_HOME it was started with, or remove it there: grid stop",
         )
     listening, patient = Listening.from_dict(order["listening"]), order.get("patient", False)
     if listening.port and not patient:

@@ -179,16 +179,16 @@ class TokenLimits:
     def _refusal(self, one: _Caller) -> TooManyRequests:
         if one.under_way >= AT_ONCE:
             return TooManyRequests(
-                f"{AT_ONCE} requests of your {self._whose} are under way already",
+                f"{AT_ONCE} requests of your {self._whose} are already in progress",
                 try_next="Wait for some of them to end.",
             )
         return TooManyRequests(
-            f"Your {self._whose} asks for more than {self.configured.requests_per_second} things a second",
+            f"Your {self._whose} sends more than {self.configured.requests_per_second} requests per second",
             because=[
                 f"the request waited for {LONGEST_DELAY_S:.0f} s",
-                "one that the controller works on for long counts like several",
+                "a request that needs much of the controller's CPU time counts as several",
             ],
-            try_next="Ask less often; to follow what happens, use one event stream. "
+            try_next="Send fewer requests; to follow events, use one event stream. "
             "The limit is limits.requests_per_second in the configuration.",
             retry_after_s=LONGEST_DELAY_S,
         )

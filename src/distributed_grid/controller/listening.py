@@ -27,7 +27,7 @@ def checked(listening: Listening) -> Listening:
         return replace(listening, tls_cert=cert, tls_key=key, allow_hosts=names)
     if not listening.insecure and not all(is_loopback(address) for address in addresses):
         raise InvalidRequest(
-            f"Off loopback grid answers only with TLS, and --host {listening.host} is {', '.join(addresses)}",
+            f"Beyond loopback, grid listens only with TLS, and --host {listening.host} is {', '.join(addresses)}",
             because=["without it, anyone on the network path can read the tokens and use them"],
             try_next="Give --tls-cert FILE --tls-key FILE; or leave --host out and forward the port with ssh -L; "
             "or, in a network that you trust: --insecure",
@@ -80,8 +80,8 @@ def listen(host: str, port: int, *, or_another: bool = True) -> socket.socket:
                     raise
             if not or_another:
                 raise PortTaken(
-                    f"Port {port} of {host} cannot be had: {error.strerror}",
-                    try_next="Give another one with --port, end what listens there, or leave --port out for any.",
+                    f"Port {port} of {host} is not available: {error.strerror}",
+                    try_next="Use another --port, end the program that listens there, or omit --port.",
                 ) from error
             continue
         listening.listen(1024)

@@ -137,13 +137,13 @@ def _in_base_units(kind: str, amounts: ResourceVector) -> float:
 def _measured(snapshots: Sequence[NodeSnapshot], now: datetime) -> Iterator[Metric]:
     yield _gauge(
         "grid_node_stale",
-        "1 if a node has stopped telling how busy it is",
+        "1 if a node's probe has stopped answering, else 0",
         ["node"],
         (((s.name,), float(s.stale)) for s in snapshots),
     )
     yield _gauge(
         "grid_node_measurement_age_seconds",
-        "Age of what was last measured on a node",
+        "Age of a node's last measurement",
         ["node"],
         (((s.name,), None if (age := s.age(now)) is None else age.total_seconds()) for s in snapshots),
     )
@@ -151,7 +151,7 @@ def _measured(snapshots: Sequence[NodeSnapshot], now: datetime) -> Iterator[Metr
     current = [(s, s.measured) for s in snapshots if s.measured is not None and not s.stale]
     yield _gauge(
         "grid_node_pressure_ratio",
-        "How hard a node is pressed, 0 to 1; what is not measured has no series",
+        "Pressure of a node, 0 to 1; no series without a measurement",
         ["node", "resource"],
         (
             ((s.name, kind), getattr(s.pressure, kind))
@@ -212,7 +212,7 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
         states[key] = states.get(key, 0) + 1
     yield _gauge(
         "grid_boosts",
-        "Boosts that there are",
+        "Number of boosts",
         ["state", "delivery", "resource"],
         ((key, float(count)) for key, count in sorted(states.items())),
     )
@@ -224,8 +224,8 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
         [],
         [((), _ratio(granted, granted + refused))],
     )
-    yield _counter("grid_events", "Everything that was noted", "event", dict(sorted(events.items())))
-    rebalanced = CounterMetricFamily("grid_rebalancing_actions", "What grid did by itself")
+    yield _counter("grid_events", "Events by kind", "event", dict(sorted(events.items())))
+    rebalanced = CounterMetricFamily("grid_rebalancing_actions", "Grid's automatic actions")
     rebalanced.add_metric([], events.get("rebalanced", 0))
     yield rebalanced
 
@@ -245,8 +245,8 @@ def _queue(queue: Sequence[Waiting], now: datetime) -> Iterator[Metric]:
 def _scheduling(decisions: Mapping[str, int], outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     yield _counter("grid_scheduling_decisions", "Decisions about tasks", "result", decisions)
     for name, told, value in (
-        ("brier", "How far what was said of tasks' places was from what happened: 0 is best", brier(outcomes)),
-        ("base_rate_brier", "The same for always saying how often it happened", base_rate_brier(outcomes)),
+        ("brier", "Brier score of the confidence in tasks' places: 0 is best", brier(outcomes)),
+        ("base_rate_brier", "Brier score of always predicting the base rate", base_rate_brier(outcomes)),
     ):
         yield _gauge(f"grid_scheduling_{name}_score", told, [], [((), value)])
 

@@ -96,7 +96,7 @@ def _why_not_a_head(address: str) -> Unreached | None:
     except grpc.RpcError as error:
         match error.code():
             case grpc.StatusCode.UNAUTHENTICATED:
-                return Unreached(Trouble.TOKEN, "it asks for a token, and got none or another one")
+                return Unreached(Trouble.TOKEN, "it requires a token, and got none or a wrong one")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return Unreached(Trouble.SILENT, f"it listens, but did not answer in {_ANSWER_S:.0f} s")
             case _:

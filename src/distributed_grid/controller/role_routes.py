@@ -24,7 +24,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
 
     def runs() -> KnownRuns:
         if records is None:
-            raise Unavailable("This controller cannot reach what is known of runs of roles")
+            raise Unavailable("This controller cannot read the records of runs of roles")
         return KnownRuns(records)
 
     async def own_run(name: str, asker: Principal, doing: str) -> None:

@@ -173,7 +173,7 @@ class Recovery:
         if self._sharing_unread is not None:
             told.append(f"{self._why(self._sharing_unread)}. Waiting requests are unknown until then; grid tries again")
         if self._unlocked is not None:
-            told.append(f"{self._why(self._unlocked)}. grid goes on without the lock and tries again")
+            told.append(f"{self._why(self._unlocked)}. grid continues without the lock, and retries")
         damage = [each.told for each in self._damage]
         return (*damage, *told, *self.adoption.unreadable, *self.adoption.problems)
 

@@ -11,7 +11,9 @@ from distributed_grid.model.findings import Code, Finding
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 
-_BY_ITSELF = "Nothing: grid does it within seconds, or with grid audit --repair. If it stays, see the controller's log."
+_BY_ITSELF = (
+    "Nothing: grid repairs it within seconds, or with grid audit --repair. If it persists, see the controller's log."
+)
 
 
 def about_leases(facts: AuditFacts) -> Iterator[Finding]:
@@ -116,7 +118,7 @@ def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Findin
         detail, to_do = f"{lease.describe()}: its placement group has no place in the cluster", _MADE_AGAIN
     elif own.id != lease.placement_group:
         kind, to_do = Code.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
-        detail = f"{lease.describe()}: another placement group has its name than the one in the books"
+        detail = f"{lease.describe()}: a different placement group than the one in the ledger has its name"
     elif own.resources != lease.resources or own.node not in (None, lease.source):
         kind = Code.GROUP_DIFFERS
         detail = f"{lease.describe()}: its placement group holds {own.resources.describe()}{_on(own)}"

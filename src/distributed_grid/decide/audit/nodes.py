@@ -92,7 +92,7 @@ def short_ids(leases: Iterable[Lease]) -> str:
     return ", ".join(lease.id[:8] for lease in leases)
 
 
-_BY_ITSELF = "Nothing: grid puts it right within seconds, or with grid audit --repair."
+_BY_ITSELF = "Nothing: grid corrects it within seconds, or with grid audit --repair."
 
 
 def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
                 Code.NODE_SILENT,
                 node.name,
                 "its raylet does not answer, so its totals are unknown",
-                "See whether that machine is reachable and not overloaded, then audit again.",
+                "Check that this machine is reachable and not overloaded, then audit again.",
                 node=node.name,
             )
             continue
@@ -134,8 +134,8 @@ def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, ki
         yield Finding(
             Code.VIEW_DIFFERS,
             node.name,
-            f"it says that it has {describe(kind, has)}, and the cluster shows {describe(kind, node.shown[kind])}",
-            "Wait: raylets report what they have every 100 ms. If it stays, look at the head's load.",
+            f"it reports {describe(kind, has)}, but the cluster shows {describe(kind, node.shown[kind])}",
+            "Wait: raylets report what they have every 100 ms. If it persists, check the head's load.",
             node=node.name,
             resource_type=kind,
             off_by=node.shown[kind] - has,
@@ -146,7 +146,7 @@ def _about_one_kind(facts: AuditFacts, standing: Standing, node: AuditedNode, ki
         yield Finding(
             Code.MARKER_WITHOUT_LEASE,
             node.name,
-            f"it is marked as {_marked(node, kind)}, and no boost says so",
+            f"it is marked as {_marked(node, kind)}, but no boost explains that",
             _BY_ITSELF,
             node=node.name,
             resource_type=kind,
@@ -172,7 +172,7 @@ def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Find
     if kind not in node.marks.kinds:
         why = "no marker explains that: another program changed it"
     elif abs(by_marks - has) * 10_000 <= 2 * scale(kind):
-        why = "its markers say the same: a boost that is not in the books moved it"
+        why = "its markers say the same: a boost that is not in the ledger moved it"
     else:
         why = f"its markers ({_marked(node, kind)}) do not explain that"
     is_grids = bool(leases) or kind in node.marks.kinds

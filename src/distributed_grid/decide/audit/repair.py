@@ -57,7 +57,7 @@ def why_left(finding: Finding, *, may_kill: bool = False, no_resizing: str | Non
         case Code.WORK_OUTSIDE_LEASE:
             return "it belongs to no boost, so grid may not end it"
         case Code.MARKER_WITHOUT_LEASE:
-            return "it goes with the last of what it marks"
+            return "it is removed with the last capacity that it marks"
         case Code.NODE_SILENT:
             return "there is no owner to ask"
         case Code.NODE_GONE:

@@ -12,9 +12,9 @@ def not_looked_at(check: Code, cluster: ClusterFacts) -> Finding:
         return fail(
             check,
             f"it could not be checked: {cluster.errors[check]}",
-            "Try again; if it stays, look into /tmp/ray/session_latest/logs on the head.",
+            "Retry; if it persists, see /tmp/ray/session_latest/logs on the head.",
         )
-    return skip(check, "it was not reached: something before it did not end, or did not answer")
+    return skip(check, "not checked: an earlier check did not end, or got no answer")
 
 
 START_ONE: Final = "Start one: grid cluster start   (or add grid to a running one: grid start --address HOST:PORT)"
@@ -32,8 +32,8 @@ HOW_TO_REACH: Final = {
     Trouble.NOTHING_THERE: "If it was stopped: grid cluster start. Else see where it is with `ray status` on the head.",
     Trouble.SILENT: "See whether the head has CPU time and memory to spare, and its gcs_server.out in "
     "/tmp/ray/session_latest/logs.",
-    Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port, 6379 if not said).",
-    Trouble.TOKEN: "Set RAY_AUTH_MODE=token, and put the head's ~/.ray/auth_token into the same place here.",
+    Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port; 6379 by default).",
+    Trouble.TOKEN: "Set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token to the same path here.",
     Trouble.VERSIONS: "Run grid in an environment with the Python and Ray of the cluster. Grid needs Ray "
     f"{OLDEST_RAY} or newer: restart a cluster that has an older one with a newer Ray.",
     Trouble.ELSEWHERE: "Run it on a machine of that cluster; grid itself is started on the head.",

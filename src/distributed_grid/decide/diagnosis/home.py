@@ -36,16 +36,16 @@ def folder(home: HomeFacts) -> Finding:
         return ok(Code.HOME, f"{home.path} is not there yet; it can be created")
     mode = f"{home.path} is writable, mode {home.mode:04o}"
     if home.mode & 0o022:
-        return fail(Code.HOME, f"{mode}: others can change grid's state", f"chmod 700 {home.path}")
+        return fail(Code.HOME, f"{mode}: other users can change grid's state", f"chmod 700 {home.path}")
     if home.mode & 0o077:
-        return warn(Code.HOME, f"{mode}: others can look into it", f"chmod 700 {home.path}")
+        return warn(Code.HOME, f"{mode}: other users can read it", f"chmod 700 {home.path}")
     return ok(Code.HOME, mode)
 
 
 def filesystem(home: HomeFacts) -> Finding:
     check = Code.HOME_FILESYSTEM
     if not home.filesystem:
-        return skip(check, f"it is not known what {home.path} is on")
+        return skip(check, f"the file system of {home.path} is unknown")
     where = f"{home.filesystem} at {home.mount_point}"
     if is_shared(home.filesystem):
         return warn(
@@ -64,7 +64,7 @@ def is_shared(filesystem: str) -> bool:
 
 def disk_space(home: HomeFacts) -> Finding:
     if home.free_bytes is None:
-        return skip(Code.DISK_SPACE, f"it is not known how much is free for {home.path}")
+        return skip(Code.DISK_SPACE, f"the free space for {home.path} is unknown")
     free = f"{home.free_bytes / _GB:.1f} GB free for {home.path}"
     if home.free_bytes >= _DISK_WARN:
         return ok(Code.DISK_SPACE, free)

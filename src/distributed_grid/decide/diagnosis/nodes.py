@@ -28,7 +28,7 @@ def _node(node: NodeFacts, cluster: ClusterFacts, machine: MachineFacts) -> Find
         return Finding(
             Code.NODES,
             node.name,
-            f"{node.name} is in the cluster, but ran nothing for us within {cluster.patience_s:.0f} s",
+            f"{node.name} is in the cluster, but did not run a test task within {cluster.patience_s:.0f} s",
             f"On {node.name}: see raylet.out in /tmp/ray/session_latest/logs; is its Python and Ray that of the head?",
         )
     remarks = sorted(
@@ -81,7 +81,7 @@ def _clock(node: NodeFacts, head: NodeFacts | None) -> Finding:
     if node.clock_offset_s is None:
         return skip(Code.NODES, "clock not measured")
     if node is head:
-        return ok(Code.NODES, "clock is the one that counts")
+        return ok(Code.NODES, "clock is the reference")
     if head is None or head.clock_offset_s is None:
         offset, doubt, against = node.clock_offset_s, node.round_trip_s / 2, "this machine's"
     else:
@@ -95,7 +95,7 @@ def _clock(node: NodeFacts, head: NodeFacts | None) -> Finding:
     say = fail if certain > _SKEW_FAIL_S else warn
     return say(
         Code.NODES,
-        f"{text}: times in events and expiry will not fit together",
+        f"{text}: times of events and expiry will not agree",
         f"On {node.name}: timedatectl set-ntp true",
     )
 

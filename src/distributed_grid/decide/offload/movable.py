@@ -198,15 +198,15 @@ def _of_its_kind(facts: ProcessFacts) -> Iterator[Obstacle]:
     kind = kind_of_process(facts)
     match kind:
         case ProcessKind.RAY:
-            yield Obstacle(ObstacleCode.RAYS_OWN, "it belongs to Ray: a task or actor is moved by Ray alone")
+            yield Obstacle(ObstacleCode.RAYS_OWN, "it belongs to Ray: only Ray can move a task or an actor")
         case ProcessKind.GRID:
             yield Obstacle(ObstacleCode.GRIDS_OWN, "it belongs to grid")
         case ProcessKind.SERVICE:
             yield Obstacle(ObstacleCode.SERVICE, f"it is a service of its machine ({facts.service})")
         case ProcessKind.LAUNCHER:
-            yield Obstacle(ObstacleCode.LAUNCHER, "others run because of it: a login, a shell, or init")
+            yield Obstacle(ObstacleCode.LAUNCHER, "other processes depend on it: it is a login, a shell, or init")
         case ProcessKind.RAY_DRIVER:
-            detail = "it is a Ray driver: its work can run elsewhere, it need not; start it with grid run"
+            detail = "it is a Ray driver: its work already runs in Ray; to run it in a lease, start it with grid run"
             yield Obstacle(ObstacleCode.RAY_DRIVER, detail)
         case _:
             pass
@@ -225,7 +225,7 @@ def _of_its_family(facts: ProcessFacts) -> Iterator[Obstacle]:
 
 def _of_what_it_is(facts: ProcessFacts) -> Iterator[Obstacle]:
     if not facts.command or not facts.can_be_started:
-        detail = "it has no command line" if not facts.command else "its command line names no program that is there"
+        detail = "it has no command line" if not facts.command else "its command line names no existing program"
         yield Obstacle(ObstacleCode.NO_COMMAND, f"{detail}, so it cannot be started again")
     if facts.state not in _RUNNING:
         what = {"Z": "it has ended", "T": "it is stopped", "t": "a debugger holds it"}.get(facts.state, "it is ending")

@@ -59,7 +59,9 @@ def confidence(facts: ProcessFacts) -> tuple[float, str]:
     kind = kind_of_process(facts)
     if kind is not ProcessKind.PYTHON:
         sure -= {ProcessKind.BUILD: 0.15, ProcessKind.SHELL: 0.2}.get(kind, 0.25)
-        because.append(f"{'a shell script' if kind is ProcessKind.SHELL else f'kind {kind}'}: may hang on this machine")
+        because.append(
+            f"{'a shell script' if kind is ProcessKind.SHELL else f'kind {kind}'}: may depend on this machine"
+        )
     if facts.age_s < _YOUNG_S:
         sure -= 0.2
         because.append(f"only {span(facts.age_s)} old: it may soon be done")

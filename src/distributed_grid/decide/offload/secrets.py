@@ -62,7 +62,7 @@ def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenE
             wanted.add(name)
         else:
             raise InvalidRequest(
-                f"The process has no {name} in its environment", try_next=f"Say what it is to be: --env {name}=VALUE"
+                f"The process has no {name} in its environment", try_next=f"Set its value: --env {name}=VALUE"
             )
     copied = {name for name in known if _is_allowed(name)} | wanted
     return ChosenEnvironment(

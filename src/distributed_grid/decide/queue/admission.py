@@ -65,7 +65,7 @@ def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | 
         said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
     if expected is None:
         return f"its team's limit: {said}"
-    told = f"its team's limit: {said}; by its leases' ends it may have it at {minute(turn)}"
+    told = f"its team's limit: {said}; as its leases end, it may have it at {minute(turn)}"
     later = f", and {expected.source} has room at {minute(expected.begin)}" if expected.begin > turn else ""
     return told + later
 
@@ -110,7 +110,7 @@ def _could_ever(node: Node, offer: Offer) -> bool:
 
 
 def too_far_back(ahead: int) -> str:
-    return f"{are_ahead(ahead)}: too many to say when its turn will be"
+    return f"{are_ahead(ahead)}: too many to estimate its start"
 
 
 def are_ahead(ahead: int) -> str:
