@@ -67,7 +67,7 @@ def test_work_is_refused_once_the_lease_is_gone_and_not_while_it_is_only_asked_b
     file.write_text(json.dumps(asked))
     captured.check_lease(lambda: ("task", "f"))
     file.write_text(json.dumps({**asked, "ends_in_seconds": 0.0, "gone": "released by ana"}))
-    with pytest.raises(Refusal, match="task f cannot run: boost 42ecbd65 has gone home: released by ana"):
+    with pytest.raises(Refusal, match="task f cannot run: boost 42ecbd65 has ended: released by ana"):
         captured.check_lease(lambda: ("task", "f"))
 
     assert lines(report) == [{"event": "refused", "what": "task f", "why": "released by ana"}]

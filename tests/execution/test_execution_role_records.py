@@ -49,7 +49,7 @@ def test_a_removed_record_takes_its_commands_along(records: RoleRecords, store: 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, None, 7])
 def test_a_name_that_could_not_be_a_key_is_refused(records: RoleRecords, name: object) -> None:
-    with pytest.raises(InvalidRequest, match="no name of a run"):
+    with pytest.raises(InvalidRequest, match="not a valid name of a run"):
         records.read_record(name)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ CONFIG = ONE_LENDER
 REQUESTS = [
     (["nowhere", "cpu", "1"], 3, "Target node not found in cluster"),
     (["head", "cpu", "1", "--source", "nowhere"], 3, "Source node not found in cluster"),
-    (["head", "node:__internal_head__", "1"], 2, "says what a node is"),
+    (["head", "node:__internal_head__", "1"], 2, "describes a node"),
     (["head", "object_store_memory", "1"], 2, "Unknown resource type"),
     (["head", "unicorns", "1"], 2, "No node has a resource 'unicorns'"),
     (["head", "cpu", "0"], 2, "must be above zero"),

@@ -217,7 +217,7 @@ told("after all", where.remote())
     assert "must be on different nodes" in (apart := told.pop("apart"))
     assert "--isolation cluster" in apart and "--allow-escapes" in apart
     assert "the lease is on node lender" in told.pop("elsewhere")
-    assert "grid: placement group CPU=4 cannot be in this lease" in told.pop("from a task")
+    assert "grid: placement group CPU=4 cannot run in this lease" in told.pop("from a task")
     assert set(told.values()) == {INSIDE}
     assert len(told) == 8
     assert runs.said("escaped") == []

@@ -83,7 +83,7 @@ def test_what_says_what_a_node_is_is_never_lent_shown_or_suggested(inside: LiveG
         for command in (("boost", "request", "head", kind, "1"), ("plan", "head", kind, "1")):
             refused = inside.cli(*command)
             assert refused.returncode == 2, refused.stdout
-            assert "says what a node is" in refused.stderr
+            assert "describes a node" in refused.stderr
 
     shown = inside.cli("cluster", "status").stdout + inside.cli("node", "ls").stdout
     status = json.dumps([inside.json("cluster", "status"), inside.json("node", "show", "worker")])

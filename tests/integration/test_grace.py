@@ -353,7 +353,7 @@ def test_what_runs_in_an_open_shell_keeps_its_place_until_the_deadline_and_the_s
     assert code == 3, said
     assert not program.seen("SIGTERM")
     assert (
-        f"cannot run: boost {boost['boost_id'][:8]} has gone home: released by" in said
+        f"cannot run: boost {boost['boost_id'][:8]} has ended: released by" in said
     )  # what comes later does not wait for ever
     worked = [step["group"] for step in program.seen("step") if step["at"] > asked_at]
     assert {*worked} == {boost["placement_group"]}

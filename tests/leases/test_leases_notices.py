@@ -171,7 +171,7 @@ def test_a_hook_is_told_again_when_more_is_asked_and_after_a_restart(lab: WholeG
     [
         ({"status": 500}, "it answered 500"),
         ({"status": 302, "headers": {"Location": "http://169.254.169.254/"}}, "it answered 302"),
-        ({"answer": b"<html>"}, "could not be asked"),
+        ({"answer": b"<html>"}, "could not be notified"),
         ({"answer": [1]}, "no JSON object"),
         ({"answer": {"give_up": "all"}}, "must be a number"),
         ({"answer": {"give_up": -1}}, "above zero"),

@@ -149,7 +149,7 @@ def test_what_says_what_a_node_is_is_no_amount_of_anything(name: str, prefix: st
     described = f"{prefix}{name}"
 
     assert ResourceVector.from_ray({described: 1.0, "CPU": 2.0}) == ResourceVector.of(cpu=2)
-    with pytest.raises(UnknownResource, match=r"says what a node is|Unknown resource"):
+    with pytest.raises(UnknownResource, match=r"describes a node|Unknown resource"):
         kind_of(described)
 
 

@@ -80,13 +80,13 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
         ("resources", ["disk"], "must be a mapping, not a list"),
         ("max_concurrency", 0, "must be from 1 to 1000000, not 0"),
         ("env_allow", "HOME", "must be a list, not 'HOME'"),
-        ("env_allow", ["MY VAR"], "'MY VAR' is no name of a variable, and no pattern such as WANDB_*"),
+        ("env_allow", ["MY VAR"], "'MY VAR' is neither a variable's name nor a pattern such as WANDB_*"),
         ("env", {"A": 1}, 'A must be text, not 1; quotes make it text: "1"'),
         ("env_profile", "all", "must be one of none, documented, not 'all'"),
         ("pool", "a/b", "a name has no spaces and no '/', unlike 'a/b'"),
         ("colocation", "node", "must be one of process, bundle, not 'node'"),
         ("node_affinity", "gpu1", "must be a list, not 'gpu1'"),
-        ("node_affinity", ["zone="], "'zone=' is no label; write key=value"),
+        ("node_affinity", ["zone="], "'zone=' is not a label; write key=value"),
         ("placement", "even", "must be one of pack, spread, not 'even'"),
         ("max_restarts", -2, "must be from -1 to 1000000, not -2"),
         (
@@ -114,13 +114,13 @@ def test_all_problems_are_said_at_once() -> None:
         RoleSpec("r", cpus=-1, gpus=1.5, placement="even")
 
     assert [path for path, _ in caught.value.problems] == [("cpus",), ("gpus",), ("placement",)]
-    assert caught.value.message == "The role r makes no sense"
+    assert caught.value.message == "The role r is invalid"
 
 
 @pytest.mark.parametrize("variable", sorted(PROTECTED))
 def test_ranks_and_devices_cannot_be_chosen(variable: str) -> None:
     for choice in ({"env_allow": [variable]}, {"env": {variable: "0"}}):
-        with pytest.raises(InvalidRole, match="makes no sense"):
+        with pytest.raises(InvalidRole, match="is invalid"):
             RoleSpec("r", **choice)  # type: ignore[arg-type]
 
 

@@ -165,7 +165,7 @@ def _asked_back(boost: Boost) -> list[str]:
     until = None if ending is None else ending["deadline"]
     if notice is not None:
         what = quantity(boost["resource_type"], notice["amount"])
-        told = f"asked back: {what} ({why or notice['reason']}); taken at {clock(notice['deadline'])} if not given"
+        told = f"asked back: {what} ({why or notice['reason']}); taken at {clock(notice['deadline'])} unless given up"
         return [told if until is None else f"{told}, and what still runs is ended at {clock(until)}"]
     if ending is None:
         return []

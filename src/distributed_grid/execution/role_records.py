@@ -281,7 +281,7 @@ def checked_name(name: object) -> str:
     try:
         return checks.name(name)
     except checks.Wrong as wrong:
-        raise InvalidRequest("That is no name of a run", because=[str(wrong)]) from None
+        raise InvalidRequest("This is not a valid name of a run", because=[str(wrong)]) from None
 
 
 def _key(kind: str, name: object) -> str:

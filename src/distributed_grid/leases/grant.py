@@ -114,7 +114,7 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
         given = [f" {option} {value}" for option, value in options.items() if value is not None]
         asked = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
         helps.append(f"let it wait in the queue: grid resource-sharing request {asked}")
-    said = "; or ".join(helps) or "See what is free and who waits: grid cluster status"
+    said = "; or ".join(helps) or "To see what is free and what waits: grid cluster status"
     return said[0].upper() + said[1:]
 
 

@@ -43,7 +43,7 @@ def private_head_for(p: EngineContext, lease: Lease, address: str, caller: Colle
     parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
     if parts:
         raise InvalidRequest(
-            f"A Ray of its own has whole {' and '.join(kind.upper() + 's' for kind in parts)}",
+            f"A private cluster needs whole numbers of {' and '.join(kind.upper() + 's' for kind in parts)}",
             try_next="Ask for a whole number, or use --isolation group.",
         )
     return private_head(address, lender=lease.source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
@@ -104,7 +104,7 @@ def attended_dict(p: EngineContext, lease: Lease) -> Attended:
 def _group_of(lease: Lease) -> str:
     if lease.placement_group is None or lease.state is not LeaseState.ACTIVE:
         raise NotReserved(
-            f"Boost {lease.id[:8]} is {lease.state.shown}, by {lease.delivery}: nothing to run inside of",
-            try_next="Ask for one with --delivery reserve.",
+            f"Boost {lease.id[:8]} is {lease.state.shown}, by {lease.delivery}: no program can run inside it",
+            try_next="Request one with --delivery reserve.",
         )
     return lease.placement_group

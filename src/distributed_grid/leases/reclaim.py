@@ -76,7 +76,7 @@ def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, uni
         notice = replace(current.notice, units=wanted, reason=reason)
     asked = p.ledger.apply(current, NoticeGiven(notice, ending))
     fault_point(Point.NOTICE_GIVEN)
-    _tell(p, f"{told}: {reason}; taken at {stamp(notice.deadline)} if not given", asked, ending.by)
+    _tell(p, f"{told}: {reason}; taken at {stamp(notice.deadline)} unless given up", asked, ending.by)
     p.something_changed()
     return asked
 
@@ -147,7 +147,9 @@ async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, wh
     await _check(p, name)
     if name not in p.sharing.cordoned:
         p.sharing.cordoned.add(name)
-        p.journal.note("cooling", f"{name} gives everything back and shares nothing until told", node=name, who=who)
+        p.journal.note(
+            "cooling", f"{name} returns everything and shares nothing until further notice", node=name, who=who
+        )
     await p.commit_sharing()  # on disk before any lease is taken back: after a crash the reconciler does the rest
     leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
     if grace is not None:

@@ -307,10 +307,10 @@ class Recovery:
         if self.holds:
             until = HOLD - (self._p.now() - self._began)
             return (
-                f"No boosts are known. grid tries again, and takes all capacity back in {until.total_seconds():.0f} s "
+                f"No boosts are known. grid tries again, and returns all capacity in {until.total_seconds():.0f} s "
                 "if it cannot be read by then"
             )
-        return "No boosts are known, and all capacity was taken back. grid tries again"
+        return "No boosts are known, and all capacity was returned. grid tries again"
 
     # -- the rest ------------------------------------------------------------------------------------------
 

@@ -51,7 +51,9 @@ CONFIGURED: Final = "configured"
 def check_change(policy: str | None, mode: str | None) -> tuple[SharingPolicy | None, SharingMode | None]:
     """The policy and mode to apply, None for the configured one; or `InvalidRequest`. `configured` alone is both."""
     if policy is None and mode is None:
-        raise InvalidRequest("Neither a policy nor a mode was given", try_next="Give one: policy set balanced")
+        raise InvalidRequest(
+            "Neither a policy nor a mode is given", try_next="Give one: grid resource-sharing policy set balanced"
+        )
     if mode is None and policy is not None and policy.lower() == CONFIGURED:
         mode = CONFIGURED
     return (

@@ -32,9 +32,9 @@ class Scope(StrEnum):
 
 MEANINGS: Final = {
     Scope.VIEW: "see the cluster, the boosts and the events",
-    Scope.LEND: "ask for boosts; renew and release your own and your team's",
+    Scope.LEND: "request boosts; renew and release your own and your team's",
     Scope.RUN: "run work through grid, and move your own processes",
-    Scope.ADMIN: "everything, also tokens and stopping grid",
+    Scope.ADMIN: "everything, including tokens and stopping grid",
 }
 
 

@@ -49,8 +49,8 @@ def kind_of(name: str) -> str:
         return _KINDS[kind]
     if describes_a_node(kind):
         raise UnknownResource(
-            f"{kind} says what a node is: it cannot be lent, reserved or counted",
-            because=["Ray gives it to a node that has this hardware or address; on another node it would be untrue"],
+            f"{kind} describes a node: it cannot be lent, reserved or counted",
+            because=["Ray gives it to a node that has this hardware or address; on another node it would be false"],
             try_next="Ask for cpu, gpu or memory, and choose the lender with --source.",
         )
     if not kind or is_internal(kind):

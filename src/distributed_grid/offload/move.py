@@ -52,7 +52,9 @@ def refusal(facts: ProcessFacts, found: object) -> CannotMove:
     return CannotMove(
         f"Process {facts.pid} ({facts.name}) cannot leave {facts.node}",
         because=[one.describe() for one in obstacles],
-        try_next=smaller if obstacles and len(room) == len(obstacles) else "See what could: grid offload scan",
+        try_next=smaller
+        if obstacles and len(room) == len(obstacles)
+        else "To see which processes can move: grid offload scan",
     )
 
 
@@ -102,11 +104,12 @@ class Mover:
         facts = await self._survey.one(request.pid, request.node)
         if request.created_at not in (None, facts.created_at):
             raise ProcessNotFound(
-                f"Process {request.pid} on {facts.node} is another one by now", try_next="Look again: grid offload scan"
+                f"Process {request.pid} on {facts.node} is no longer the one that was meant",
+                try_next="Scan again: grid offload scan",
             )
         check_may_change(asker, owned_process(facts))
         if request.to == facts.node:
-            raise SameNode(f"Process {facts.pid} is on {facts.node} already", try_next="Name another node, or auto.")
+            raise SameNode(f"Process {facts.pid} is already on {facts.node}", try_next="Name another node, or auto.")
         chosen = choose_environment(facts.environment, request.env)
         measured = recommendation_of(facts)
         wanted = replace(
@@ -166,7 +169,7 @@ class Mover:
             raise Unavailable(
                 f"{lease.source} could not be made ready for process {facts.pid}",
                 because=[f"{type(error).__name__}: {error}"[:300], f"nothing was stopped on {facts.node}"],
-                try_next="Try again, or another node: --to NODE",
+                try_next="Try again, or use another node: --to NODE",
             ) from error
 
     async def stop_the_old(self, move: Move, lease: Lease) -> str | None:
@@ -177,7 +180,7 @@ class Mover:
         facts, control = move.facts, self._control
         self._p.journal.note(
             "offload_stopping",
-            f"process {facts.pid} of {facts.node} ({label_of(facts.command)}) ends there, to go on on {lease.source}",
+            f"process {facts.pid} of {facts.node} ({label_of(facts.command)}) ends, to continue on {lease.source}",
             lease=lease,
             node=facts.node,
             pid=facts.pid,
@@ -194,9 +197,9 @@ class Mover:
             return f"its place on {lease.source} was lost before it was stopped"
         except NodeSilent as error:
             raise Unavailable(
-                f"{facts.node} did not answer when process {facts.pid} was to end",
-                because=["it begins on the other node once it is known to have ended, and not before"],
-                try_next="See what comes of it: grid offload status",
+                f"{facts.node} did not answer while process {facts.pid} was being stopped",
+                because=["the command starts on the other node only once that process is known to have ended"],
+                try_next="To follow the move: grid offload status",
             ) from error
         if not done["was_there"]:
             return f"process {facts.pid} ended by itself before it was stopped"
@@ -207,8 +210,8 @@ class Mover:
             said = await threads.NODE_TASKS.run(self._control.runners.go, lease.id)
         except TimeoutError as error:
             raise Unavailable(
-                f"{lease.source} has not said yet whether it could start the command",
-                try_next="See what comes of it: grid offload status",
+                f"{lease.source} has not reported yet whether it could start the command",
+                try_next="To follow the move: grid offload status",
             ) from error
         except RunnerGone as error:
             raise self._not_started(move, lease, str(error)) from error

@@ -68,7 +68,7 @@ class Offloading:
         if key is not None and (earlier := self._p.ledger.with_key(f"{KEY}{key}")) is not None:
             if (known := self.processes.get(earlier.id)) is not None:
                 return None, known
-            raise Unavailable("An earlier try of this is being settled", try_next="Ask again in a moment.")
+            raise Unavailable("An earlier attempt of this move is still in progress", try_next="Retry in a moment.")
         move = await self.plan(request, asker)
         with self._refusals_noted(request, asker):
             self._check_room(asker)
@@ -87,11 +87,11 @@ class Offloading:
         mine = self._moves[asker.token_id]
         if mine >= MOVES_OF_ONE:
             raise TooManyRequests(
-                f"{mine} processes are being moved for you already",
+                f"{mine} processes are already being moved for you",
                 try_next="Wait for one of them: grid offload status",
             )
         if asker.token_id is not None and self._moves.total() - self._moves[None] >= MOVES_AT_ONCE:
-            raise TooBusy(f"{MOVES_AT_ONCE} processes are being moved already", try_next="Ask again in a moment.")
+            raise TooBusy(f"{MOVES_AT_ONCE} processes are already being moved", try_next="Retry in a moment.")
 
     async def _carry_out(self, move: Move, lease: Lease, begun: Offloaded, asker: Principal) -> Offloaded:
         mover = self._mover
@@ -111,7 +111,7 @@ class Offloading:
         self._p.journal.note(
             "offloaded",
             f"{begun.label}: process {begun.from_pid} of {begun.from_node} is process {running.pid} of {begun.to_node}"
-            + (", and the old one goes on" if begun.kept else ""),
+            + (", and the old one keeps running" if begun.kept else ""),
             lease=lease,
             node=begun.to_node,
             who=asker.name,
@@ -162,7 +162,7 @@ class Offloading:
     def _check_not_moving(self, move: Move) -> None:
         for one in self.processes.all():
             if not one.is_over and not one.kept and (one.from_node, one.from_pid) == (move.facts.node, move.facts.pid):
-                raise CannotMove(f"Process {one.from_pid} is being moved to {one.to_node} already")
+                raise CannotMove(f"Process {one.from_pid} is already being moved to {one.to_node}")
 
     @contextlib.contextmanager
     def _refusals_noted(self, request: MoveRequest, asker: Principal) -> Iterator[None]:

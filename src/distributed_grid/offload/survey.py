@@ -47,17 +47,17 @@ class ProcessSurvey:
         answers = await threads.SLOW.run(self._processes.look_at, [nodes[name].node_id for name in names], pid)
         found = self._facts(nodes, answers)
         if not found and node is not None and nodes[node].node_id not in answers:
-            raise Unavailable(f"{node} did not answer", try_next="See how it is: grid node ls")
+            raise Unavailable(f"{node} did not answer", try_next="To see its state: grid node ls")
         if not found:
             where = f"on {node}" if node is not None else "on any node"
             raise ProcessNotFound(
-                f"There is no process {pid} {where}", try_next="See which there are: grid offload scan"
+                f"There is no process {pid} {where}", try_next="To see the heavy processes: grid offload scan"
             )
         if len(found) > 1:
             raise InvalidRequest(
                 f"{len(found)} nodes have a process {pid}",
                 because=[f"{facts.node}: {facts.name} of {facts.user}" for facts in found],
-                try_next=f"Say which is meant: grid offload execute {pid} --from NODE",
+                try_next=f"Name its node: grid offload execute {pid} --from NODE",
             )
         return found[0]
 

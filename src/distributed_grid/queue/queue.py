@@ -125,7 +125,7 @@ class Queue:
         if len(found) != 1:
             raise RequestNotFound(
                 f"{'No request' if not found else f'{len(found)} requests'} with the id {prefix!r} in the queue",
-                try_next="See who waits: grid resource-sharing queue",
+                try_next="To see the queue: grid resource-sharing queue",
             )
         return found[0]
 
@@ -295,7 +295,7 @@ class Queue:
 
 def _stopping() -> Refused:
     return Refused(
-        "Grid is stopping, and grants nothing",
+        "Grid is stopping, and grants no boosts",
         because=["all lent capacity is being returned"],
-        try_next="Ask again once it has started again; if boosts in use keep it from stopping, it goes on by itself.",
+        try_next="Retry once grid has started again; if boosts in use keep it from stopping, it continues by itself.",
     )

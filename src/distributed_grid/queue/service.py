@@ -196,7 +196,7 @@ class BoostService:
         if lease.state is LeaseState.RELEASED:
             lease = replace(lease, warnings=())  # they no longer apply
         if not written and p.unwritten is not None:
-            told = f"{p.unwritten}; if the controller starts again before that is put right, this boost is back"
+            told = f"{p.unwritten}; if the controller restarts before that is fixed, this boost is back"
             lease = replace(lease, warnings=(*lease.warnings, told))
         return lease
 
@@ -249,7 +249,7 @@ class BoostService:
         except BoostNotFound:
             raise RequestNotFound(
                 f"No request and no boost with the id {prefix!r}",
-                try_next="See who waits: grid resource-sharing queue; all boosts: grid boost status",
+                try_next="To see the queue: grid resource-sharing queue; all boosts: grid boost status",
             ) from None
 
     async def checkpointed(self, boost_id: str, *, who: str = "") -> Lease:

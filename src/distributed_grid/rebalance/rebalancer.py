@@ -165,7 +165,7 @@ class ActionRunner:
             if (lease := self._still_active(victim)) is not None:
                 told, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
                 ask_back(self._p, lease, told, ending, units=action.takes.get(lease.id))
-                self._note("relieve", f"asks {lease.describe()} back for {action.node}", action.reason, lease)
+                self._note("relieve", f"reclaims {lease.describe()} for {action.node}", action.reason, lease)
         await self._done()
 
     def _still_active(self, lease: Lease) -> Lease | None:

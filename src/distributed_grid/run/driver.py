@@ -39,7 +39,7 @@ def command_of(words: Sequence[str], environ: Mapping[str, str], own_python: str
     first = words[0]
     if first in ("-m", "-c"):
         if len(words) == 1:
-            raise InvalidRequest(f"{first} needs a word behind it")
+            raise InvalidRequest(f"{first} needs an argument")
         return [python(environ, own_python), *words]
     if first.endswith(".py"):
         if not Path(first).is_file():
@@ -59,8 +59,8 @@ def _check_command(first: str, environ: Mapping[str, str]) -> None:
     if " " in first:
         raise InvalidRequest(
             f"There is no command {first!r}",
-            because=["it is one word, spaces and all"],
-            try_next=f"Leave out the quotes, or let a shell read it: grid run -- sh -c {shlex.quote(first)}",
+            because=["the quotes make it one word, with its spaces"],
+            try_next=f"Leave out the quotes, or let a shell run it: grid run -- sh -c {shlex.quote(first)}",
         )
     raise InvalidRequest(f"There is no command {first!r}", because=["looked in PATH"] if "/" not in first else [])
 

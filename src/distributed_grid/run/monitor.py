@@ -100,7 +100,7 @@ class ReclaimMessages:
             self._say(f"grid: {in_words(asked, self._lease.id, who)}")
             self._write(asked)
         elif asked is None and self._told is not None:
-            self._say(f"grid: boost {self._lease.id[:8]} is no longer asked back.")
+            self._say(f"grid: boost {self._lease.id[:8]} is no longer reclaimed.")
             if self._file is not None:
                 self._file.unlink(missing_ok=True)
         self._told = None if asked is None else asked.ending
@@ -132,7 +132,7 @@ def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
     now = datetime.now(UTC)
     at = clock(now + timedelta(seconds=left_s), now=now)
     return (
-        f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)}), and has to "
+        f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)}), and must "
         f"save its work by then."
     )
 
@@ -180,7 +180,7 @@ class RunMonitor:
         self._driver.end(0.0)  # the processes that it left behind
         if code != 0 and self._asked is None and (why := self._lease.why_ended()) is not None:
             self.is_taken = True
-            self._output.say(f"grid: the lease is gone: {why}. That is why the program failed.")
+            self._output.say(f"grid: the lease is gone: {why}. This is why the program failed.")
         return code
 
     def _taken(self) -> int:

@@ -100,7 +100,7 @@ def _connect(order: Mapping[str, Any]) -> None:
         raise NotOnHead(
             "Roles are started on a machine of the cluster",
             because=[unreached.why],
-            try_next="Type the same there, or start a Ray node here that joins the cluster.",
+            try_next="Run the same command there, or start a Ray node here that joins the cluster.",
         )
     raise why_not_reached(address, unreached)
 

@@ -203,7 +203,7 @@ class Wrapper:
         address, group = self._client.ray_address(), lease.boost["placement_group"]
         assert group is not None, "a run has a reserved lease"
         for what in end_what_is_left(address, progress.jobs, group):
-            reports.add("note", f"{what} is ended", "it was outside of the lease, and the run is over")
+            reports.add("note", f"{what} is ended", "it was outside the lease, and the run is over")
 
     def _sum_up(self, code: int, progress: Progress, told: Sequence[str], reports: Reports) -> None:
         work = f", {counts(progress.work)}" if progress.work is not None else ""
@@ -211,7 +211,7 @@ class Wrapper:
         for text in told:
             self._output.say(f"grid: {text}")
         if told:
-            self._output.say(f"grid: all of it is in {reports.path}")
+            self._output.say(f"grid: all reports are in {reports.path}")
 
     def _note(self, **changes: Any) -> None:
         self._run = self._runs.save(self._run, **changes)

@@ -345,7 +345,7 @@ def _unwritable(path: Path, error: OSError, *, is_there: bool | None) -> StoreBr
         case errno.ENOSPC | errno.EDQUOT:
             advice = f"Free some space for {path.parent}."
         case errno.EIO | errno.ESTALE | errno.EBUSY:
-            advice = f"Look after the disk or the file server behind {path.parent}."
+            advice = f"Check the disk or the file server behind {path.parent}."
         case _:
             advice = f"Let your user write to {path.parent}, or set GRID_HOME to another folder."
     return StoreBroken(f"Cannot write {path}: {error.strerror}", because=[_WHAT_IS_THERE[is_there]], try_next=advice)

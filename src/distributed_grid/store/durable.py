@@ -173,7 +173,7 @@ def json_of(data: bytes | str) -> Any:
     try:
         return json.loads(data)
     except RecursionError:
-        raise ValueError("it has brackets in brackets without end") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _are_one(one: Path, other: Path) -> bool:

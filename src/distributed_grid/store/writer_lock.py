@@ -111,5 +111,5 @@ def _taken(path: Path, content: bytes) -> AlreadyRunning:
     return AlreadyRunning(
         f"{holder[0].upper()}{holder[1:]} already runs grid in {path.parent}",
         because=[f"it holds {path}, and a store has one writer"],
-        try_next=f"Go through {holder}, end it, or set GRID_HOME to another folder.",
+        try_next=f"Use {holder}, end it, or set GRID_HOME to another folder.",
     )

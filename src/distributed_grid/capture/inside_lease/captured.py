@@ -76,7 +76,7 @@ class Captured:
             if why := told.get("gone"):
                 what = " ".join(named())
                 self.reports.refused(what, why)
-                raise Refusal(f"grid: {what} cannot run: boost {told['boost_id'][:8]} has gone home: {why}")
+                raise Refusal(f"grid: {what} cannot run: boost {told['boost_id'][:8]} has ended: {why}")
 
     def let_out(self, what: str, why: str, advice: str = "") -> None:
         """Report work that cannot be in the lease. Raises `Refusal` unless the user lets such work run outside."""
@@ -84,10 +84,10 @@ class Captured:
             self.reports.escaped(what, why)
             return
         self.reports.refused(what, why)
-        first = advice or "Give the program a Ray of its own (--isolation cluster)"
+        first = advice or "Run the program in a private Ray cluster (--isolation cluster)"
         raise Refusal(
-            f"grid: {what} cannot be in this lease: {why}. "
-            f"{first}, or let such work run outside of the lease (--allow-escapes)."
+            f"grid: {what} cannot run in this lease: {why}. "
+            f"{first}, or let such work run outside the lease (--allow-escapes)."
         )
 
     def guarded(self, where: str, ours: Callable[[], T], otherwise: T) -> T:

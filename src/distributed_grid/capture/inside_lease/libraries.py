@@ -15,10 +15,10 @@ from typing import Any, Final
 from .captured import Captured
 from .reporting import Refusal, Reports
 
-_WHOLE = "it takes the whole cluster for its own when it decides how much to do at once"
-_CLUSTER = "--isolation cluster gives it a cluster that is the lease"
+_WHOLE = "it plans for the whole cluster, not for the lease"
+_CLUSTER = "with --isolation cluster, the lease is its whole cluster"
 _OF_AN_ACTOR = "its workers are started by an actor of its own"
-_NOT_INSIDE = f"{_OF_AN_ACTOR}, in placement groups outside of the lease; {_CLUSTER}"
+_NOT_INSIDE = f"{_OF_AN_ACTOR}, in placement groups outside the lease; {_CLUSTER}"
 _INSIDE = f"{_OF_AN_ACTOR}, and are in the lease if they fit; {_CLUSTER}"
 
 NOTED: Final = {
@@ -26,8 +26,8 @@ NOTED: Final = {
     "ray.tune": ("Ray Tune", f"{_WHOLE}; trials are in the lease, and wait there for room; {_CLUSTER}"),
     "ray.train": ("Ray Train", _NOT_INSIDE),
     "ray.rllib": ("RLlib", _NOT_INSIDE),
-    "ray.serve": ("Ray Serve", f"it may call applications that are there, but start and change none; {_CLUSTER}"),
-    "ray.job_submission": ("Ray jobs", "a job that is submitted is another program, which runs outside of the lease"),
+    "ray.serve": ("Ray Serve", f"it may call existing applications, but not start or change any; {_CLUSTER}"),
+    "ray.job_submission": ("Ray jobs", "a job that is submitted is another program, which runs outside the lease"),
 }
 
 

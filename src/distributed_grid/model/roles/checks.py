@@ -49,7 +49,7 @@ class Problems:
         if not self.found:
             return
         lines = [": ".join([".".join(map(str, path)), said]) if path else said for path, said in self.found]
-        error = InvalidRole(f"{about} makes no sense", because=lines, try_next=try_next)
+        error = InvalidRole(f"{about} is invalid", because=lines, try_next=try_next)
         error.problems = tuple(self.found)
         raise error
 

@@ -41,7 +41,7 @@ def allow_list(value: object) -> tuple[str, ...]:
     found = texts(value)
     for one in found:
         if not _PATTERN.fullmatch(one):
-            raise Wrong(f"{one!r} is no name of a variable, and no pattern such as WANDB_*")
+            raise Wrong(f"{one!r} is neither a variable's name nor a pattern such as WANDB_*")
         _check_not_protected(one)
     return found
 
@@ -61,7 +61,7 @@ def additions(value: object) -> dict[str, str]:
 def _check_names(names: Iterable[str]) -> None:
     for one in names:
         if not _NAME.fullmatch(one):
-            raise Wrong(f"{one!r} is no name of a variable")
+            raise Wrong(f"{one!r} is not a variable's name")
         _check_not_protected(one)
 
 

@@ -34,7 +34,7 @@ class NodeSelector:
             if not is_label:
                 names.append(key)
             elif not key or not text:
-                raise Wrong(f"{word!r} is no label; write key=value")
+                raise Wrong(f"{word!r} is not a label; write key=value")
             else:
                 labels.setdefault(key, []).append(text)
         return cls(tuple(names), tuple((key, tuple(dict.fromkeys(found))) for key, found in labels.items()))

@@ -8,7 +8,9 @@ from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, Membe
 from distributed_grid.roles.calls.endpoints import Endpoint
 
 _MOST_TOLD: Final = 10
-_TAKE_ALONG: Final = 'Take modules along: ray.init(runtime_env={"working_dir": "."}), or grid roles up --working-dir .'
+_TAKE_ALONG: Final = (
+    'Let Ray ship your modules: ray.init(runtime_env={"working_dir": "."}), or grid roles up --working-dir .'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def member_lost(endpoint: Endpoint, method: str, why: str, *, sent: bool = True)
 
 
 def no_members(role: str, why: str) -> MemberLost:
-    error = MemberLost(f"No member of {role} is there: {why or 'it has none'}")
+    error = MemberLost(f"{role} has no members{why and ': '}{why}")
     error.role, error.why = role, why
     return error
 
@@ -71,7 +73,7 @@ def timed_out(endpoint: Endpoint, method: str, within_s: float | None) -> CallTi
     error = CallTimedOut(
         f"{_who(endpoint)} {said}{_within(within_s)}",
         because=[endpoint.why] if away and endpoint.why else [],
-        try_next=None if away else "It goes on there. options(deadline_s=...) waits longer.",
+        try_next=None if away else "It continues there. options(deadline_s=...) waits longer.",
     )
     error.role, error.ranks = endpoint.role, (endpoint.rank,)
     return error
@@ -112,7 +114,7 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
     error = CallTimedOut(
         f"{answered} of {asked} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",
         because=[error.message for error in late[:_MOST_TOLD] if error.because],
-        try_next="They go on there. options(deadline_s=...) waits longer.",
+        try_next="They continue there. options(deadline_s=...) waits longer.",
     )
     error.role, error.ranks = late[0].role, ranks
     return error

@@ -66,7 +66,7 @@ class Borrowing:
         if self.borrows_for(spec.name):
             self._tries[group] += 1
             if self._tries[group] < _TRIES:
-                return f"{why}; it was given a boost, which is not to be seen yet"
+                return f"{why}; it was given a boost, which is not visible yet"
             self._return([one for one in self._of(spec.name) if one.above >= there])
             return f"{why}; it was given a boost, and another program took the room"
         if client is None or scaling is None or not scaling.boost or not suggested:

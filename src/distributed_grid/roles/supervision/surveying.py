@@ -81,7 +81,7 @@ class Surveyor:
     def lender(self) -> GridClient:
         """The client that leases are requested from."""
         if self.client is None:
-            raise NoCluster("No controller of grid runs here, so nothing can be leased", try_next="grid start")
+            raise NoCluster("No controller is running here, so nothing can be leased", try_next="grid start")
         return self.client
 
     def look(self) -> Survey:
