@@ -74,7 +74,7 @@ class Wanted:
         from distributed_grid.model.requests import make_ask
 
         if self.boost is not None and any(self._amounts().values()):
-            raise InvalidRequest("--boost says what the run has; --cpus, --gpus and --memory ask for a new lease")
+            raise InvalidRequest("--boost runs in an existing boost; --cpus, --gpus and --memory request a new lease")
         if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
             raise InvalidRequest("--boost has the grace period and the hook that the boost was asked for with")
         make_ask(self.body(self.target or "target", ""), fractional_gpus=True)
