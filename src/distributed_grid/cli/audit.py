@@ -135,7 +135,7 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
 @click.option("--event", metavar="KIND", help="Only this kind of event, such as granted or killed.")
 @click.option(
     "--since",
-    metavar="TIME",
+    metavar="WHEN",
     help="How long ago (30s, 15m, 2h, 7d) or when (2025-06-01T12:00, UTC with a Z).",
 )
 @click.option(

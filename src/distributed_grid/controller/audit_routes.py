@@ -34,7 +34,7 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
     async def audit(asker: Asker) -> AuditReport:
         """Compare boosts, file, nodes, groups and work. Changes nothing.
 
-        Users share an audit, which is given out again for three seconds; the installation's own token has a new one.
+        Users share an audit, and get the same answer for three seconds; the installation's own token gets a new one.
         """
         if asker.token_id is None:
             return (await engine.auditor.audit()).to_dict()
@@ -46,7 +46,7 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
         asker: Asker,
         body: Annotated[RepairRequest | None, Body()] = None,
     ) -> AuditReport:
-        """Do what is safe about it, and say what is left and why."""
+        """Make the safe repairs, and report what is left and why."""
         may_kill = (body or {}).get("kill", False)
         try:
             return (await engine.auditor.repair(may_kill=may_kill, who=asker.name)).to_dict()
@@ -64,9 +64,9 @@ def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> 
         since: Text = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
-        """The last entries of the audit log that fit, oldest first.
+        """The last matching entries of the audit log, oldest first.
 
-        Users share an answer, which is given out again for a second; the installation's own token has a new one.
+        Users share an answer, and get the same answer for a second; the installation's own token gets a new one.
         """
         start = None if since is None else moment(since, now=engine.parts.now())
         wanted = Wanted(who, node, boost, event, start)

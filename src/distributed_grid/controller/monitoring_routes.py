@@ -30,7 +30,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/nodes")
     @needs(Scope.VIEW)
     async def nodes(history: Annotated[int | None, Query(ge=1, le=720)] = None) -> NodeList:
-        """Every node: what Ray counts, and what was measured. With `history`, so many points of its last hour."""
+        """Every node: what Ray counts, and what was measured. With `history`, its last hour in this many points."""
         found = nodes_dict(engine, await p.look())["nodes"]
         if history is None:
             return {"nodes": cast("list[ListedNode]", found)}
@@ -62,7 +62,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/suggestions")
     @needs(Scope.VIEW)
     async def suggestions() -> SuggestionList:
-        """What would help before something runs short: why, how sure, and the command for it."""
+        """What would help before a resource runs short: the reason, the confidence, and the command for it."""
         _collector(engine)
         return {"suggestions": suggestion_dicts(engine)}
 

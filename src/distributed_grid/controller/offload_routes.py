@@ -44,7 +44,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
     async def candidates(node: Annotated[str | None, Query(max_length=255)] = None) -> Response:
         """Heavy processes that could run on another node, and those that could not, with the reasons.
 
-        What was seen is given out again for ten seconds.
+        Callers get the same answer for ten seconds.
         """
 
         async def survey() -> bytes:
@@ -86,7 +86,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
     async def log(
         offload_id: str, asker: Asker, begin: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0
     ) -> OffloadLog:
-        """A piece of what it has written since it was moved, from so many bytes on."""
+        """A piece of its output since the move, from an offset in bytes on."""
         return await offloading().log(offload_id, begin, asker)
 
 

@@ -55,7 +55,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @api.post("/roles/{name}/scale")
     @needs(Scope.RUN)
     async def scale(name: str, body: ScaleRole, asker: Asker) -> RoleRun:
-        """Ask for another count of a role. The run's owner does it; `pending_command` is null once it has heard."""
+        """Ask for another count of a role. The run's owner does it; `pending_command` is null once it has read this."""
         await own_run(name, asker, "scale")
         asked = await threads.SLOW.run(runs().scale, name, body["role"], body["count"])
         journal.note("role_scale_asked", f"{name}: {body['count']} of {body['role']}", who=asker.name, run=name)
@@ -64,7 +64,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     @api.delete("/roles/{name}")
     @needs(Scope.RUN)
     async def down(name: str, asker: Asker, only_over: Annotated[bool, Query()] = False) -> RoleRunDown:
-        """Ask a run to end; of one that is over, forget what is known. `only_over`: one that goes on is left alone."""
+        """Ask a run to end, or remove the record of one that is over. `only_over`: leave a running one alone."""
         await own_run(name, asker, "end")
         done, left = await threads.SLOW.run(partial(runs().down, name, only_over=only_over))
         for boost_id in left:  # of a lost run; they would expire, but only later

@@ -32,7 +32,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
         jobs: Annotated[str, Query(max_length=600)] = "",
         since: Annotated[float | None, Query(ge=0, le=2**53)] = None,
     ) -> WorkStatus:
-        """What these Ray jobs do in a reserved boost, what of it is not in there, and the drivers begun since."""
+        """What these Ray jobs do in a reserved boost, what they run outside it, and the drivers that began since."""
         named = tuple(filter(None, jobs.split(",")))
         done = work_dict(await threads.READING.run(work_in, p, p.ledger.find(boost_id), named))
         drivers = () if since is None else await threads.READING.run(p.cluster.drivers, since)
@@ -41,7 +41,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
     @api.put("/boosts/{boost_id}/programs/{program_id}")
     @needs(Scope.LEND)
     async def program(boost_id: str, program_id: str, body: ProgramRequest, asker: Asker) -> Attended:
-        """A program says, again and again, that it is inside a boost; the answer says by when it must leave."""
+        """A program reports, every second, that it is inside a boost; the answer says by when it must leave."""
         try:
             lease = own_boost(p, asker, boost_id, "run a program")
             if not body.get("is_inside", True):
@@ -66,7 +66,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
     @api.post("/boosts/{boost_id}/raylet")
     @needs(Scope.RUN)
     async def raylet(boost_id: str, body: RayletRequest, request: Request, asker: Asker) -> Noted:
-        """Start a raylet inside a reserved boost that joins another Ray: a private cluster on what was lent."""
+        """Start a raylet inside a reserved boost that joins another Ray: a private cluster on the lent capacity."""
         lease = own_boost(p, asker, boost_id, "start a private raylet")
         told = f"a raylet of {body['head_address'][:80]} inside {lease.describe()}"
         noted: dict[str, Any] = {"lease": lease, "node": lease.source, "who": asker.name}
@@ -83,7 +83,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
     @api.delete("/boosts/{boost_id}/raylet")
     @needs(Scope.RUN)
     async def no_raylet(boost_id: str, asker: Asker) -> Noted:
-        """End the raylet of a private cluster inside a boost; what was lent is free for other work in it."""
+        """End the raylet of a private cluster inside a boost; the boost continues."""
         lease = own_boost(p, asker, boost_id, "end a private raylet")
         told = f"the private raylet inside {lease.describe()} ends"
         p.journal.note("raylet_stopped", told, lease=lease, node=lease.source, who=asker.name)

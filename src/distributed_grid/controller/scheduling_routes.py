@@ -30,7 +30,7 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     @api.post("/tasks")
     @needs(Scope.LEND)
     async def schedule(body: TaskRequest, asker: Asker) -> TaskDecision:
-        """Find a place for a task, and hold it. That there is none is an answer, too: with a reason for every node."""
+        """Find a place for a task, and hold it. If there is none, the answer has a reason for every node."""
         check_room(p, engine.config.limits, asker)
         request = request_from(body, task_id=body.get("task_id") or uuid.uuid4().hex)
         own_task(request.task_id, asker, "schedule")
@@ -47,20 +47,20 @@ def add_scheduling_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/tasks/{task_id}")
     @needs(Scope.VIEW)
     async def one_task(task_id: str) -> TaskDecision:
-        """What was decided about a task last."""
+        """The last decision about a task."""
         return decision_dict(engine.scheduling.find(task_id))
 
     @api.post("/tasks/{task_id}/started")
     @needs(Scope.LEND)
     async def started(task_id: str, asker: Asker) -> TaskDecision:
-        """Tell that a task has begun: what was said of its start is held against that."""
+        """Report that a task has begun; its confidence is compared with that."""
         own_task(task_id, asker, "report the start of")
         return decision_dict(await engine.scheduling.started(task_id, who=asker.name))
 
     @api.post("/tasks/{task_id}/complete")
     @needs(Scope.LEND)
     async def complete(task_id: str, asker: Asker) -> TaskDone:
-        """Free what a task held; or wait for its place no longer."""
+        """Free what a task held, or withdraw a waiting task."""
         own_task(task_id, asker, "complete")
         if not await engine.scheduling.complete(task_id, who=asker.name):
             raise RequestNotFound(f"No task with the id {task_id!r:.80}")

@@ -27,7 +27,7 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     @api.put("/resource-sharing/policy")
     @needs(Scope.ADMIN)
     async def change_policy(asker: Asker, body: PolicyChange) -> PolicyStatus:
-        """Share by another policy or mode from now on, over restarts; `configured` goes back to the file's."""
+        """Set another policy or mode, which persists across restarts; `configured` goes back to the configuration's."""
         await set_policy(p, policy=body.get("policy"), mode=body.get("mode"), who=asker.name)
         return policy_dict(p)
 
@@ -38,7 +38,7 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
         asker: Asker,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Allocation:
-        """Ask for capacity and let the request wait in the queue; the boost, if it can be had now."""
+        """Request capacity and let the request wait in the queue; answers with the boost if it can be granted now."""
         key = asker.own_key(idempotency_key)
         return await allocations.request(body, caller=asker, idempotency_key=key)
 
@@ -56,25 +56,25 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     @api.post("/requests/{request_id}/release")
     @needs(Scope.LEND)
     async def release(request_id: str, asker: Asker) -> Allocation:
-        """Wait no longer; or, if it was met, give the capacity back."""
+        """Withdraw the request, or give back the boost that it became."""
         return await allocations.release(request_id, caller=asker)
 
     @api.post("/plan")
     @needs(Scope.VIEW)
     async def plan(body: PlanRequest, asker: Asker) -> Plan:
-        """What would happen to such a request now: nothing is changed."""
+        """Predict what would happen to such a request now. Changes nothing."""
         return await allocations.plan(body, caller=asker)
 
     @api.get("/why/{request_or_boost}")
     @needs(Scope.VIEW)
     async def why(request_or_boost: str) -> Why:
-        """Why a request waits, or why a boost was lent by the node that lends it: a reason for every node."""
+        """Why a request waits, or why a boost has its lender: a reason for every node."""
         return await allocations.why(request_or_boost)
 
     @api.post("/nodes/{name}/cooldown")
     @needs(Scope.ADMIN)
     async def cooldown(name: str, asker: Asker, body: Annotated[CooldownRequest | None, Body()] = None) -> Cooldown:
-        """Let a node give everything back and share nothing until told; or, with `on: false`, share again."""
+        """Make a node return everything and share nothing; with `on: false`, let it share again."""
         body = body or {}
         if not body.get("on", True):
             await uncordon(p, name, who=asker.name)

@@ -20,13 +20,13 @@ def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> No
     @api.get("/me")
     @needs(None)
     async def who_am_i(asker: Asker) -> Me:
-        """Whose token this is, and what it is good for."""
+        """The token's user, and what the token allows."""
         return me(asker, parts.teams)
 
     @api.post("/tokens", status_code=201)
     @needs(Scope.ADMIN)
     async def create_token(body: TokenRequest, asker: Asker) -> NewToken:
-        """Make a token for a user. The token itself is in this answer, and nowhere else ever again."""
+        """Create a token for a user. Only this answer contains the token itself."""
         expires, highest, team = body.get("expires_seconds"), body.get("max_priority"), body.get("team", "")
         lasts = None if expires is None else timedelta(seconds=seconds("lifetime", expires))
         most = None if highest is None else AllocationPriority.parse(highest)
@@ -40,13 +40,13 @@ def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> No
     @api.get("/tokens")
     @needs(Scope.ADMIN)
     async def list_tokens() -> TokenList:
-        """Every user's tokens, without the tokens themselves."""
+        """All users' tokens, without their secrets."""
         return {"tokens": [token.describe() for token in tokens.listed()]}
 
     @api.delete("/tokens/{id_or_name}")
     @needs(Scope.ADMIN)
     async def revoke_tokens(id_or_name: str, asker: Asker) -> RevokedTokens:
-        """End one token by its id, or all tokens of a user by name. They fail at the next call."""
+        """Revoke one token by its id, or all tokens of a user by name. They fail at the next call."""
         ended, unwritten = await tokens.revoke(id_or_name)
         for token in ended:
             journal.note("token_revoked", f"{token.id} of {token.user.name}", who=asker.name, token_id=token.id)

@@ -53,7 +53,7 @@ Entry = dict[str, Any]
 
 class AuditEntries(TypedDict):
     entries: list[Entry]
-    cut: Annotated[bool, Field(description="Older ones fit, too, and would have been too much for one answer")]
+    cut: Annotated[bool, Field(description="True if older entries match, but do not fit into one answer")]
 
 
 class Event(TypedDict):

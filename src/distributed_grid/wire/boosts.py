@@ -26,7 +26,10 @@ class AskedTerms(Asked):
     grace_seconds: NotRequired[Amount | None]
     on_grace_end: NotRequired[Annotated[Word | None, Field(description="hold, drain or kill")]]
     reclaim_url: NotRequired[
-        Annotated[Line | None, Field(description="Where to ask before it is taken back; watch: looks for itself")]
+        Annotated[
+            Line | None,
+            Field(description="URL to notify before it is reclaimed; watch: if the holder watches for the notice"),
+        ]
     ]
     along: NotRequired[
         Annotated[
@@ -35,7 +38,9 @@ class AskedTerms(Asked):
         ]
     ]
     purpose: NotRequired[
-        Annotated[Word, Field(description="boost (the default); run or task: one program's, and it ends with that")]
+        Annotated[
+            Word, Field(description="boost (the default); run or task: the lease of one program, which ends with it")
+        ]
     ]
     label: NotRequired[Annotated[Line, Field(description="What runs in it; 200 characters of it are kept")]]
     own_too: NotRequired[
@@ -60,7 +65,7 @@ class BoostRequest(AskedTerms):
 
 @request
 class ReleaseRequest(TypedDict):
-    amount: NotRequired[Annotated[Amount | None, Field(description="Only so much of it; all, if not given")]]
+    amount: NotRequired[Annotated[Amount | None, Field(description="Give back only this much; all of it if left out")]]
     grace_seconds: NotRequired[Amount | None]
     wait_seconds: NotRequired[Annotated[float, Field(ge=0, le=3600, description="Default 1")]]
 
@@ -99,7 +104,7 @@ class BoostEnding(TypedDict):
             "file_removed, ended_before or stopped"
         ),
     ]
-    by: Annotated[str, Field(description="Who asked: a person, or grid by its policy")]
+    by: Annotated[str, Field(description="Who requested it: a user, or grid by its policy")]
     reason: str
     asked_at: str | None
     deadline: Annotated[str | None, Field(description="The end of the grace period, which counts from asked_at")]
@@ -140,14 +145,14 @@ class Boost(BoostTerms):
 
 
 class ListedBoosts(TypedDict):
-    cut: Annotated[bool, Field(description="There are more boosts, and they would have been too much for one answer")]
+    cut: Annotated[bool, Field(description="True if there are more boosts than fit into one answer")]
     boosts: list[Boost]
 
 
 class BoostTotals(TypedDict):
     total_active: int
     resources: Amounts
-    hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` leaves out")]]
+    hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` omits")]]
 
 
 class BoostList(BoostTotals, ListedBoosts):

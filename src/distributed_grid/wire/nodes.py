@@ -111,7 +111,7 @@ class NodeLending(TypedDict):
 
 class NodeStatus(LogicalNode, NodeLending, MeasuredNode):
     state: Annotated[
-        str, Field(description="ok; starting, until it was measured once; stale, if its probe fell silent; down")
+        str, Field(description="ok; starting, until its first measurement; stale, if its probe stopped answering; down")
     ]
 
 
@@ -186,10 +186,10 @@ class ForecastAccuracy(TypedDict):
     """How good such forecasts were."""
 
     horizon_s: float
-    checked: Annotated[int, Field(description="How many were compared with what happened")]
+    checked: Annotated[int, Field(description="How many were compared with the outcome")]
     error: float
     error_of_now: Annotated[float, Field(description='The error of "it stays as it is now"')]
-    covered: Annotated[float | None, Field(description="The part whose interval contained what happened")]
+    covered: Annotated[float | None, Field(description="The part whose interval contained the outcome")]
 
 
 class NodeForecast(TypedDict):

@@ -19,12 +19,15 @@ class OffloadRequest(TypedDict):
         Annotated[Name | None, Field(description="Where it is; needed if several nodes have such a process")]
     ]
     created_at: NotRequired[
-        Annotated[float | None, Field(ge=0, le=1e12, description="As a scan told it, so that no other is meant")]
+        Annotated[
+            float | None,
+            Field(ge=0, le=1e12, description="As a scan reported it, so that the id cannot mean another process"),
+        ]
     ]
     to: NotRequired[Annotated[Name, Field(description="A node, or auto (the default)")]]
-    keep: NotRequired[Annotated[bool, Field(description="Leave the old process as it is")]]
+    keep: NotRequired[Annotated[bool, Field(description="Leave the old process running")]]
     grace_seconds: NotRequired[
-        Annotated[Amount, Field(description="How long it has to end before it is killed; default 10")]
+        Annotated[Amount, Field(description="Seconds that the process has to end before it is killed; default 10")]
     ]
     env: NotRequired[
         Annotated[
@@ -41,7 +44,7 @@ class OffloadRequest(TypedDict):
 @request
 class CancelOffload(TypedDict):
     grace_seconds: NotRequired[
-        Annotated[Amount, Field(description="How long it has to end before it is killed; default 10")]
+        Annotated[Amount, Field(description="Seconds that the process has to end before it is killed; default 10")]
     ]
 
 
@@ -89,7 +92,7 @@ class OffloadCandidate(OffloadProcess):
 
 class OffloadCandidates(TypedDict):
     candidates: list[OffloadCandidate]
-    others: Annotated[list[OffloadCandidate], Field(description="Heavy, too, but something is in the way")]
+    others: Annotated[list[OffloadCandidate], Field(description="Heavy processes that cannot move")]
     silent: Annotated[list[str], Field(description="Nodes that did not answer")]
 
 
@@ -106,7 +109,7 @@ class OffloadPlan(OffloadCandidate):
     grace_seconds: float
     environment: OffloadEnvironment
     output: Annotated[
-        str | None, Field(description="The file in which its output goes on; none: a log on the other node")
+        str | None, Field(description="The file in which its output continues; null: a log on the other node")
     ]
 
 

@@ -16,7 +16,7 @@ class AllocationRequest(AskedTerms):
     wait_seconds: NotRequired[
         Annotated[
             Annotated[float, Field(ge=0, le=366 * 24 * 3600)] | None,
-            Field(description="Give up after this long; null, the default: wait until it is met or released"),
+            Field(description="Withdraw the request after this long; null, the default: never"),
         ]
     ]
 
@@ -41,13 +41,13 @@ class QueuedRequest(TypedDict):
     until: str | None
     reason: Annotated[str, Field(description="What it waits for")]
     expected_start: Annotated[
-        str | None, Field(description="From the known ends of boosts; null where none is in sight")
+        str | None, Field(description="From the known ends of boosts; null if there is no estimate")
     ]
     expected_source: str | None
 
 
 class QueueStatus(TypedDict):
-    cut: Annotated[bool, Field(description="There are more requests, and they would have been too much for one answer")]
+    cut: Annotated[bool, Field(description="True if there are more requests than fit into one answer")]
     requests: list[QueuedRequest]
 
 
@@ -114,7 +114,7 @@ class Plan(TypedDict):
         PlannedPreemption | None,
         Field(description="Which boosts yield, if no node can lend it now and preemption brings it forward"),
     ]
-    ahead: Annotated[int, Field(description="Requests that wait in front of it")]
+    ahead: Annotated[int, Field(description="Waiting requests that are ahead of it")]
     expected_start: Annotated[str | None, Field(description="When it would be granted if it waited; null: no estimate")]
     expected_wait_s: float | None
     largest_now: LargestNow

@@ -105,12 +105,12 @@ class RunRecord(RunHeader):
 
 
 class RoleRun(RunRecord):
-    pending_command: Annotated[
-        PendingCommand | None, Field(description="What was asked of it, and its owner has not heard yet")
-    ]
+    pending_command: Annotated[PendingCommand | None, Field(description="A command that its owner has not read yet")]
 
 
 class RoleRunDown(TypedDict):
     name: str
     state: Annotated[str, Field(description="Before it was asked")]
-    removed: Annotated[bool, Field(description="It was over, and is forgotten; else it was asked to end")]
+    removed: Annotated[
+        bool, Field(description="True: the run was over, and its record is removed; false: it was asked to end")
+    ]

@@ -23,14 +23,16 @@ class TaskRequest(TypedDict):
     """One task, or a gang of equal ones. Its meaning is checked in one place, below the API."""
 
     task_id: NotRequired[
-        Annotated[Name, Field(description="Made if it is not given; who asks again with the same gets the same answer")]
+        Annotated[Name, Field(description="Generated if left out; a retry with the same id gets the same answer")]
     ]
     cpu: NotRequired[Annotated[Amount, Field(description="Default 1")]]
     memory: NotRequired[Annotated[Amount, Field(description="GB; default 0")]]
     gpu: NotRequired[Annotated[Amount, Field(description="Default 0")]]
     custom: NotRequired[Annotated[dict[Name, Amount], Field(max_length=16, description="Custom Ray resources")]]
-    target: NotRequired[Annotated[Name | None, Field(description="Whose task it is; the head, if not given")]]
-    node: NotRequired[Annotated[Name | None, Field(description="The only node that will do")]]
+    target: NotRequired[
+        Annotated[Name | None, Field(description="The node to which the task belongs; the head if left out")]
+    ]
+    node: NotRequired[Annotated[Name | None, Field(description="The only node that may be chosen")]]
     strategy: NotRequired[Annotated[Word, Field(description="local_first, unless a node is given")]]
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
     affinity: NotRequired[TaskAffinity | None]
@@ -39,7 +41,7 @@ class TaskRequest(TypedDict):
     deadline_seconds: NotRequired[Annotated[Amount | None, Field(description="It must have started by then")]]
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="How long it is expected to take")]]
     count: NotRequired[Annotated[int, Field(ge=1, le=1000, description="Default 1")]]
-    wait: NotRequired[Annotated[bool, Field(description="Where there is no place now, it waits for one")]]
+    wait: NotRequired[Annotated[bool, Field(description="If there is no place now, the task waits for one")]]
 
 
 class TaskPlacement(TypedDict):
@@ -108,13 +110,13 @@ class Calibration(TypedDict):
 
     count: int
     base_rate: float | None
-    brier_score: Annotated[float | None, Field(description="Mean squared distance of what was said from what happened")]
-    base_rate_brier_score: Annotated[float | None, Field(description="The same for always saying the base rate")]
+    brier_score: Annotated[float | None, Field(description="Mean squared distance between confidence and outcome")]
+    base_rate_brier_score: Annotated[float | None, Field(description="The same for always stating the base rate")]
     reliability: list[ReliabilityBin]
 
 
 class ListedTasks(TypedDict):
-    cut: Annotated[bool, Field(description="There are more tasks, and they would have been too much for one answer")]
+    cut: Annotated[bool, Field(description="True if there are more tasks than fit into one answer")]
     tasks: list[TaskStatus]
 
 
