@@ -34,7 +34,9 @@ def test_it_says_what_why_how_sure_and_the_command() -> None:
 
 
 def test_it_says_where_nobody_need_do_anything() -> None:
-    assert any(line.endswith("grid does this by itself if it lasts") for line in shown(ONE | {"by_itself": True}, None))
+    assert any(
+        line.endswith("grid does this automatically if it lasts") for line in shown(ONE | {"by_itself": True}, None)
+    )
 
 
 def test_a_command_that_is_too_long_for_the_terminal_can_still_be_pasted() -> None:

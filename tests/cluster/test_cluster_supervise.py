@@ -137,7 +137,7 @@ def test_a_controller_that_was_taken_out_on_purpose_stays_out(watched: Watched) 
     watched.run()
 
     assert watched.tries == 0
-    assert "taken out" in watched.said[-1]
+    assert "removed from the cluster" in watched.said[-1]
 
 
 def test_a_process_that_cannot_be_started_is_no_surprise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,7 +270,7 @@ def test_nodes_must_say_their_cpus(write: Callable[[str], Path]) -> None:
 def test_what_no_node_says_and_a_role_needs_is_a_warning(write: Callable[[str], Path]) -> None:
     path = write("nodes: [{name: a, cpu_count: 1}]\n")
 
-    assert not_said(load_config(path), {"cpu", "memory"}) == [f"{path}: no node says its memory_gb, which counts as 0"]
+    assert not_said(load_config(path), {"cpu", "memory"}) == [f"{path}: no node has memory_gb, which counts as 0"]
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def judged(died: Failure, **role: Any) -> Verdict:
             Act.END,
             "worker 0 died after its gang was restarted twice, as often as it may be",
         ),
-        (WITHOUT, failure(left=2), Act.GO_ON, "worker 0 died; the run goes on with 2 of worker"),
+        (WITHOUT, failure(left=2), Act.GO_ON, "worker 0 died; the run continues with 2 of worker"),
         (WITHOUT, failure(left=0), Act.END, "worker 0 died, and none of worker is left"),
-        (WITHOUT | {"max_restarts": 0}, failure(), Act.GO_ON, "worker 0 died; the run goes on with 3 of worker"),
+        (WITHOUT | {"max_restarts": 0}, failure(), Act.GO_ON, "worker 0 died; the run continues with 3 of worker"),
         (FAIL, failure(), Act.END, "worker 0 died, and nothing of worker may fail"),
     ],
 )

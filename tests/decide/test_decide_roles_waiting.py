@@ -45,7 +45,7 @@ def test_each_bundle_says_for_whom_it_waits_for_what_where(now: tuple[InventoryN
         (place("n1", gpus=1), ", which is free again"),
         (
             place("n1", gpus=2, used=amounts(gpu=1.2)),
-            ", which is free again, if it is on one device: Ray tells only what is free on all together",
+            ", which is free again, if it is on one device: Ray reports only the sum over all devices",
         ),
     ],
 )

@@ -374,7 +374,7 @@ def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, s
 def test_a_run_that_waits_for_itself_is_told_so(
     grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, depth: int
 ) -> None:
-    told = told_while_it_waits(grid, tmp_path, "waits for itself", script(WAITS_FOR_ITS_ACTORS), str(depth))
+    told = told_while_it_waits(grid, tmp_path, "has waited for itself", script(WAITS_FOR_ITS_ACTORS), str(depth))
 
     assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in told[0], told
 
@@ -383,10 +383,10 @@ def test_a_run_that_waits_for_itself_is_told_so(
 def test_a_group_that_waits_for_others_of_its_program_is_told_of(
     grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, where: str
 ) -> None:
-    told = told_while_it_waits(grid, tmp_path, "waits for room", script(GROUP_AFTER_GROUP), where)
+    told = told_while_it_waits(grid, tmp_path, "has waited for room", script(GROUP_AFTER_GROUP), where)
 
     at_once, at_the_end = told
-    assert "placement group CPU=1 waits for room, for 30 s by now" in at_once
+    assert "placement group CPU=1 has waited for room for 30 s" in at_once
     assert "it needs 1 CPU, the lease has 2, and other groups of the same process hold 2" in at_once
     assert "or ask for a larger lease (--cpus 3)" in at_once
     assert at_the_end.startswith("grid: noted, ")

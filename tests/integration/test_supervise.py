@@ -221,7 +221,7 @@ def test_grid_stop_gives_everything_back_and_ends_the_supervisor_too(live: LiveG
 
     assert stopped.returncode == 0, stopped.stderr
     assert supervised.process.wait(60) == 0
-    assert "taken out of the cluster" in supervised.said()
+    assert "removed from the cluster" in supervised.said()
     until(live.is_at_base, 10)
     until(lambda: not _controllers(), 10, "the controller gone")
 

@@ -137,7 +137,7 @@ def test_where_no_version_can_be_read_loans_stay_for_a_minute_and_then_are_retur
         lab.start(strict=False)
         lab.wait(HOLD.total_seconds() - 10.0)
         assert lab.cluster.true_totals() == lent
-        assert "takes all capacity back" in lab.problems()
+        assert "returns all capacity" in lab.problems()
         lab.wait(20.0)
         assert lab.cluster.is_at_base()
     lab.wait(15.0)

@@ -158,5 +158,5 @@ def test_of_a_colocation_group_one_role_may_say_how_it_scales() -> None:
         Workload, name="w", roles=(RoleSpec("a", scaling=scaling, **group), RoleSpec("b", scaling=scaling, **group))
     )
 
-    assert found == {"roles.b.scaling": "a, in the same colocation group, says it for all; only one may"}
+    assert found == {"roles.b.scaling": "a, in the same colocation group, already defines it for all; only one may"}
     assert workload(RoleSpec("a", scaling=scaling, **group), RoleSpec("b", **group))

@@ -65,7 +65,7 @@ def suggestion_lines(suggestions: Sequence[SuggestionStatus], canvas: Canvas) ->
 
 
 def _suggestion(one: SuggestionStatus, canvas: Canvas) -> list[str]:
-    by_itself = "; grid does this by itself if it lasts" if one["by_itself"] else ""
+    by_itself = "; grid does this automatically if it lasts" if one["by_itself"] else ""
     return [
         *canvas.wrapped(one["what"], indent=_INDENT, first="  "),
         *(_dim(line) for line in canvas.wrapped(one["reason"], indent=_INDENT)),

@@ -83,7 +83,7 @@ def next_step(watch: Watch, sight: Sight, *, now: float, without_head_s: float =
     """
     if sight.stopped:
         return Step(
-            Do.END, watch, say="grid was taken out of the cluster, or the cluster ended: so does the supervisor"
+            Do.END, watch, say="grid was removed from the cluster, or the cluster ended: the supervisor ends, too"
         )
     if sight.controller:
         return _answers(watch, now)
@@ -127,7 +127,7 @@ def _head_is_there(watch: Watch, now: float) -> Step:
     said = None
     if watch.phase is Phase.IN:
         watch = _entered(watch, Phase.SILENT, now, try_at=now + _RAYS_TURN_S)
-        said = "the controller does not answer; Ray has a moment to bring it back"
+        said = "the controller does not answer; waiting for Ray to restart it"
     elif watch.phase is Phase.NO_HEAD:
         said = f"the head is there again after {now - watch.since:.0f} s"
         watch = _entered(watch, Phase.SILENT, now)
@@ -144,7 +144,7 @@ def _head_is_gone(watch: Watch, now: float) -> Step:
     pause = _AWAY_S if away < 60 else _LONG_AWAY_S
     if now - watch.told_at < _REMIND_S:
         return Step(Do.WAIT, watch, pause)
-    return Step(Do.WAIT, replace(watch, told_at=now), pause, f"still no head after {away / 60:.0f} min; waiting on")
+    return Step(Do.WAIT, replace(watch, told_at=now), pause, f"still no head after {away / 60:.0f} min; still waiting")
 
 
 def _entered(watch: Watch, phase: Phase, now: float, *, try_at: float = -math.inf) -> Watch:

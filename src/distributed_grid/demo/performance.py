@@ -153,7 +153,7 @@ def play(show: Show) -> None:
     start = "grid cluster start, then " if stage.is_own else ""
     show.end(
         f"All {len(findings)} claims hold, in {time.monotonic() - began:.0f} s.",
-        f"To go on by yourself: {start}grid boost request --help",
+        f"To try it yourself: {start}grid boost request --help",
     )
 
 

@@ -23,7 +23,7 @@ def why_gone(error: Exception) -> str:
     last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
     last = last.partition(" Some common causes include")[0].partition(" Placement group id:")[0]
     cause = last.rpartition("Worker exit detail: ")[2]
-    return "its process ended without a word" if cause.startswith(_WITHOUT_A_WORD) else cause.rstrip(".")
+    return "its process ended without a message" if cause.startswith(_WITHOUT_A_WORD) else cause.rstrip(".")
 
 
 def find(name: str) -> Any | None:

@@ -99,7 +99,7 @@ def reply_of(kind: str, data: object) -> Reply:
     if not isinstance(data, Mapping):
         raise ValueError("the answer is no JSON object")
     if unknown := [str(word) for word in data if word not in _WORDS]:
-        raise ValueError(f"the answer says {unknown[0][:40]!r}, which means nothing: one of {', '.join(_WORDS)}")
+        raise ValueError(f"the answer says {unknown[0][:40]!r}, which is unknown; use one of {', '.join(_WORDS)}")
     for word in ("release", "checkpointed"):
         if not isinstance(data.get(word, False), bool):
             raise ValueError(f"{word} must be true or false")

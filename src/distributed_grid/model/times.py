@@ -74,7 +74,7 @@ def moment(text: str, *, now: datetime, zone: tzinfo | None = UTC) -> datetime:
     except (ValueError, OverflowError):
         raise InvalidRequest(
             f"{text!r} is neither a length of time nor a moment",
-            try_next="Say how long ago (30s, 15m, 2h, 7d) or when (2025-06-01, 2025-06-01T12:00:00Z).",
+            try_next="Give a length of time (30s, 15m, 2h, 7d) or a moment (2025-06-01, 2025-06-01T12:00:00Z).",
         ) from None
 
 

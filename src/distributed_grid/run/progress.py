@@ -161,9 +161,9 @@ class Progress:
             self._waits_is_told = True
             self._reports.add(
                 "note",
-                f"the run waits for itself, for {_WAITS_FOR_ITSELF_S:.0f} s by now",
+                f"the run has waited for itself for {_WAITS_FOR_ITSELF_S:.0f} s",
                 f"{work['unplaced']} of its tasks and actors wait for CPUs, and its own actors hold the "
-                f"{work['cpus_in_use']:g} that are in use until they end; a larger lease (--cpus) lets it go on",
+                f"{work['cpus_in_use']:g} that are in use until they end; with a larger lease (--cpus) it can continue",
             )
 
 

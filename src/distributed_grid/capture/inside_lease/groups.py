@@ -95,7 +95,7 @@ def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | Non
     made = own.add(captured.lease, plan)
     captured.reports.rewritten(what, "it is a part of the lease" + ("" if own.is_in(made) else " once others leave"))
     own.tell_if_it_waits_long(
-        lambda waits, why: captured.reports.at_once(f"{_named(waits)} waits for room, for {LONG_S:.0f} s by now", why)
+        lambda waits, why: captured.reports.at_once(f"{_named(waits)} has waited for room for {LONG_S:.0f} s", why)
     )
     if plan.detached or plan.name:
         captured.reports.note(what, "it ends with the lease; its name is known only where it was made")

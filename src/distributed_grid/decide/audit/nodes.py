@@ -184,7 +184,7 @@ def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Find
         f"({describe(kind, node.base[kind])} at its start, {boosts}); {why}",
         _BY_ITSELF
         if is_grids
-        else "If that was not meant, put it back with grid audit --repair; grid by itself leaves it alone.",
+        else "If this was not intended, undo it with grid audit --repair; grid does not do so automatically.",
         node=node.name,
         resource_type=kind,
         off_by=off,

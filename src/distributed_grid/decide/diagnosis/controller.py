@@ -71,7 +71,9 @@ def _in_ray(found: ControllerFacts, cluster: ClusterFacts | None, at: str) -> Fi
         return warn(Code.CONTROLLER, f"{at} answers; its Ray cluster could not be asked about it")
     if found.problems and found.actor is ActorState.THERE and found.actor_url == found.url:
         return warn(
-            Code.CONTROLLER, f"{at} answers, and says: {'; '.join(found.problems)}", "Fix the problems that it reports."
+            Code.CONTROLLER,
+            f"{at} answers, and reports: {'; '.join(found.problems)}",
+            "Fix the problems that it reports.",
         )
     if found.actor is ActorState.THERE and found.actor_url == found.url:
         return ok(Code.CONTROLLER, f"{at} answers, takes the token, and is in the Ray cluster")

@@ -51,7 +51,7 @@ def filesystem(home: HomeFacts) -> Finding:
         return warn(
             check,
             f"{where} is shared between machines: a lock may not keep a second writer out, "
-            "and fsync may not have written when it says so",
+            "and fsync may report a write too early",
             "Set GRID_HOME to a folder on a local disk of the head node.",
         )
     return ok(check, f"{where} is local")

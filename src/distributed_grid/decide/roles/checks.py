@@ -102,5 +102,5 @@ def _line(holding: Holding, inventory: Inventory) -> str:
     if part > most:
         return f"{waits}; {describe(GPU, node.free[GPU])} are free, but on one device {describe(GPU, most)} at most"
     if part and scale(GPU) < node.total[GPU] > node.free[GPU]:
-        return f"{waits}, which is free again, if it is on one device: Ray tells only what is free on all together"
+        return f"{waits}, which is free again, if it is on one device: Ray reports only the sum over all devices"
     return f"{waits}, which is free again"

@@ -210,7 +210,7 @@ class RoleSpec:
         source = scaling.source
         own = isinstance(source, QueueSignal) or (isinstance(source, MethodSignal) and source.role == self.name)
         if own and not self.least:
-            said = "the role's own members tell it, so there must be one: count needs a min of 1 or more"
+            said = "the signal comes from the role's own members, so count needs a min of 1 or more"
             problems.add(("scaling", "signal"), said)
 
 

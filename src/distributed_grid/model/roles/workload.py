@@ -132,7 +132,7 @@ class Workload:
             _check_environment(problems, group)
         following = [role for role in group if role.follows is not None]
         for role in following[1:]:
-            said = f"{following[0].name}, in the same colocation group, says it for all; only one may"
+            said = f"{following[0].name}, in the same colocation group, already defines it for all; only one may"
             problems.add(_at(role, "scaling"), said)
         pools = {role.pool: role for role in group if role.pool is not None}
         for pool, role in [*pools.items()][1:]:
