@@ -321,7 +321,7 @@ def test_who_waits_for_a_nodes_own_work_says_that_nobody_knows() -> None:
     found = plan(waits("a", 4), waits("b", 2), nodes=[node("gpu1", cpus=4, used=cpu(1))])
 
     assert found["a"].expected_start is None
-    assert found["a"].reason == ("waits for 4 CPUs: they come when gpu1 needs less for its own work; no estimate")
+    assert found["a"].reason == ("waits for 4 CPUs: gpu1 can lend them once its own load drops; no estimate")
     assert found["b"].grant is not None, "nothing is earmarked for what may never be"
 
 

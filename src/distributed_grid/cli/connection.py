@@ -57,10 +57,15 @@ def check_config(client: GridClient, path: str) -> None:
 _OPTIONS = (
     click.option("--host", default="127.0.0.1", show_default=True, help="The address on which the controller listens."),
     click.option(
-        "--port", default=0, type=click.IntRange(0, 65535), help="And at which port.  [default: any free one]"
+        "--port",
+        default=0,
+        type=click.IntRange(0, 65535),
+        help="The port on which it listens.  [default: any free one]",
     ),
-    click.option("--tls-cert", default="", metavar="FILE", help="Its certificate, in PEM format, with those above it."),
-    click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate."),
+    click.option(
+        "--tls-cert", default="", metavar="FILE", help="The controller's certificate with its chain, in PEM format."
+    ),
+    click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM format."),
     click.option(
         "--insecure", is_flag=True, help="Answer off loopback without TLS: every machine on the way can read tokens."
     ),

@@ -48,9 +48,9 @@ def free_name(client: GridClient, name: str) -> str:
         return name
     owner = there["owner"]
     raise RoleRunInUse(
-        f"A run with the name {name} is {there['state']}",
+        f"A run named {name} is {there['state']}",
         because=[f"it belongs to process {owner['pid']} on {owner['node']}"],
-        try_next=f"Give this one another name with --name, or end that one: grid roles down {name}",
+        try_next=f"Use another --name, or end that run: grid roles down {name}",
     )
 
 

@@ -175,6 +175,6 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
     client.home.controller.unlink(missing_ok=True)
 
     def text(answer: Any) -> str:
-        return f"grid is out of the cluster; boosts given back: {answer['released']}"
+        return f"grid was removed from the cluster; boosts returned: {answer['released']}"
 
     show(stopped, as_json, text)

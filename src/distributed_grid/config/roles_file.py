@@ -184,7 +184,7 @@ def not_said(loaded: LoadedConfig, kinds: set[str]) -> list[str]:
     """Kinds that matter but that no node states: they count as zero, which the user should know."""
     nodes = loaded.config.nodes
     return [
-        f"{loaded.source}: no node says its {_FIELDS[kind]}, which counts as 0"
+        f"{loaded.source}: no node has {_FIELDS[kind]}, which counts as 0"
         for kind in BUILT_IN
         if kind in kinds and all(getattr(node, _FIELDS[kind]) is None for node in nodes)
     ]

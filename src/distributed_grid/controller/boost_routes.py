@@ -58,7 +58,7 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
         asker: Asker,
         idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Boost:
-        """Lend part of a node's capacity to another for a while."""
+        """Lend part of a node's capacity to another for a limited time."""
         key = asker.own_key(idempotency_key or uuid.uuid4().hex)
         async with while_wanted(request, service, key or "", tokens):
             return shown(await engine.request(body, caller=asker, idempotency_key=key))
@@ -66,7 +66,7 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
     @api.get("/boosts", response_model=BoostStatus)
     @needs(Scope.VIEW)
     async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> Any:
-        """Totals per resource type, then every boost."""
+        """Show the totals per resource type, then every boost."""
         problems = list(engine.problems())
         if node is not None:
             found: BoostStatus = {**status_dict(service.boosts(node), p.notes), "problems": problems}
@@ -77,7 +77,7 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
     @api.get("/boosts/{boost_id}")
     @needs(Scope.VIEW)
     async def one_boost(boost_id: str, asker: Asker, to_use: Annotated[bool, Query()] = False) -> Boost:
-        """One boost. `to_use`: only if the caller may change it, for a program that is to run inside it."""
+        """One boost. `to_use`: only if the caller may run programs inside it."""
         find = p.ledger.find
         return shown(own_boost(p, asker, boost_id, "run inside it") if to_use else find(boost_id))
 
@@ -88,7 +88,7 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
         asker: Asker,
         body: Annotated[RenewRequest | None, Body()] = None,
     ) -> Boost:
-        """Let a boost last longer, from now on."""
+        """Restart a boost's duration from now."""
         lease = own_boost(p, asker, boost_id, "renew")
         check_asks_for(p, asker, lease.priority, f"renew boost {lease.id[:8]}")
         return shown(await service.renew(lease.id, (body or {}).get("duration_seconds"), who=asker.name))

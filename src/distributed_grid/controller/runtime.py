@@ -260,7 +260,7 @@ class ControllerRuntime:
         except StoreBroken as error:
             if not self._patient:
                 raise
-            self._note_trouble("token", f"{_reason(error)}. Until it can be, only users' tokens are good")
+            self._note_trouble("token", f"{_reason(error)}. Until it can be, only users' tokens are valid")
             return secrets.token_urlsafe(32)
 
     async def _read_token(self) -> str:

@@ -161,7 +161,7 @@ class Notices:
             await take_reply(self._p, lease, reply, who=lease.requester or "its holder")
         except (HookFailed, ValueError, GridError) as error:
             why = "; ".join([error.message, *error.because]) if isinstance(error, GridError) else str(error)
-            told = f"{lease.describe()}: its holder could not be asked: {why}"
+            told = f"{lease.describe()}: its holder could not be notified: {why}"
             self._p.journal.note("reclaim_hook_failed", told, lease=lease, node=lease.target)
         except Exception:
             log.exception("a hook's answer could not be carried out", boost=lease.id)

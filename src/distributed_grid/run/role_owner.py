@@ -58,7 +58,7 @@ def keep(order: Mapping[str, Any], answer: Answer) -> int:
         try:
             return _keep_running(workload, order["name"], order["wait_s"], answer)
         except EndRequested:
-            _say(f"{order['name']} was told to end")
+            _say(f"{order['name']} was asked to end")
             return 0
 
 

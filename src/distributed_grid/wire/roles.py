@@ -30,7 +30,7 @@ class RunHeader(TypedDict):
         str, Field(description="starting, running, degraded, stopping, ended, failed, or lost: its owner is gone")
     ]
     why: Annotated[str, Field(description="Why it failed, is degraded or lost")]
-    progress: Annotated[str, Field(description="How its start is getting on")]
+    progress: Annotated[str, Field(description="The progress of its start")]
     owner: Annotated[RunOwner, Field(description="The process that owns it; the run ends with it")]
     began_at: str
     updated_at: str

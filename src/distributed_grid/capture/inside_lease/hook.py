@@ -84,7 +84,7 @@ def arguments(captured: Captured, address: str | None, given: Mapping[str, Any])
     dropped = {name: given[name] for name in ONLY_FOR_A_NEW_CLUSTER if given.get(name) is not None}
     if dropped:
         shown = ", ".join(f"{name}={describe(value)}" for name, value in dropped.items())
-        captured.reports.rewritten(f"ray.init({shown})", "the program runs in a lease, which is as large as it is")
+        captured.reports.rewritten(f"ray.init({shown})", "the program runs in a lease, whose size is fixed")
     kept = {name: value for name, value in given.items() if name not in dropped}
     own = getattr(given.get("job_config"), "runtime_env", None)
     if own and kept.get("runtime_env") is None:

@@ -90,7 +90,7 @@ def _refuse(captured: Captured, what: str) -> None:
     captured.reports.refused(what, _WHY)
     raise Refusal(
         f"grid: {what} cannot be used in a lease of a shared cluster: {_WHY}, and is not in the lease. "
-        "Give the program a Ray of its own: grid run --isolation cluster."
+        "Run the program in a private Ray cluster: grid run --isolation cluster."
     )
 
 

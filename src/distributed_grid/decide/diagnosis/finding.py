@@ -28,9 +28,9 @@ OLDEST_RAY: Final = "2.55"
 """The first version that can change a running node's resources."""
 
 HOW_TO_REACH: Final = {
-    Trouble.ADDRESS: "Give HOST:PORT of the head's control service (ray start --port, 6379 if not said), or auto.",
-    Trouble.NOTHING_THERE: "If it was stopped: grid cluster start. Else see where it is with `ray status` on the head.",
-    Trouble.SILENT: "See whether the head has CPU time and memory to spare, and its gcs_server.out in "
+    Trouble.ADDRESS: "Give HOST:PORT of the head's control service (ray start --port; 6379 by default), or auto.",
+    Trouble.NOTHING_THERE: "If it was stopped: grid cluster start. Else see `ray status` on the head.",
+    Trouble.SILENT: "Check whether the head is short of CPU time or memory, and see its gcs_server.out in "
     "/tmp/ray/session_latest/logs.",
     Trouble.NOT_RAY: "Give the port of the head's control service (ray start --port; 6379 by default).",
     Trouble.TOKEN: "Set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token to the same path here.",

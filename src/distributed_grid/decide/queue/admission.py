@@ -88,7 +88,7 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         most = describe(ask.kind, max(0, room))
         which = "no connected node" if away else "no node"
         return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
-    said = f"waits for {what}: they come when {_any_of(idle)} needs less for its own work; no estimate"
+    said = f"waits for {what}: {_any_of(idle)} can lend them once its own load drops; no estimate"
     return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
 
 

@@ -62,7 +62,7 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
     if policy is FailurePolicy.RESTART:
         told = f"{_what_failed(failure, who)}; it restarts{_nth_restart(failure, hosted)}"
         return Verdict(Act.RESTART, names, failure.index, told)
-    told = f"{_what_failed(failure, who)}; the run goes on with {failure.left or 'none'} of {hosted[0].name}"
+    told = f"{_what_failed(failure, who)}; the run continues with {failure.left or 'none'} of {hosted[0].name}"
     return Verdict(Act.GO_ON, names, failure.index, told)
 
 

@@ -73,7 +73,7 @@ def not_ended(record: Record, within_s: float) -> Unavailable:
     name, owner = record["name"], record["owner"]
     return Unavailable(
         f"The run {name} has not ended after {within_s:g} s",
-        because=[f"it belongs to process {owner['pid']} on {owner['node']}, which told last: {record['state']}"],
+        because=[f"it belongs to process {owner['pid']} on {owner['node']}, which last reported: {record['state']}"],
         try_next=f"End that process on {owner['node']}, and Ray ends the run: kill {owner['pid']}",
     )
 
