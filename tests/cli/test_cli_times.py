@@ -15,7 +15,7 @@ from served_grid import ServedGrid
 from distributed_grid.cli.app import app
 from distributed_grid.cli.audit import entry_line
 from distributed_grid.cli.output import explain, readable
-from distributed_grid.cli.top.dialogs import told as told_in_top
+from distributed_grid.cli.top.dialogs import error_text
 from distributed_grid.cli.top.overview import event_line
 from distributed_grid.errors import GridError
 from distributed_grid.model.times import clock, local_times, minute, moment, stamp
@@ -105,7 +105,7 @@ def test_errors_and_events_have_their_times_in_the_readers_zone(capsys: pytest.C
     error = GridError("not now", because=[f"back at {stamp(NOON)}"], try_next=f"ask at {minute(NOON)}")
     explain(error, as_json=False)
     assert "back at 2025-06-01 17:30 IST" in capsys.readouterr().err
-    *_, try_next, because = told_in_top(error).splitlines()
+    *_, try_next, because = error_text(error).splitlines()
     assert (try_next, because) == ("Try: ask at 2025-06-01 17:30 IST", "- back at 2025-06-01 17:30 IST")
     explain(error, as_json=True)
     assert json.loads(capsys.readouterr().err)["error"]["because"] == ["back at 2025-06-01T12:00:03Z"]
