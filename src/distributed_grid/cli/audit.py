@@ -160,7 +160,7 @@ def log(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Who did what when: the audit log, oldest first."""
+    """Show the audit log: who did what and when, oldest first."""
 
     # Resolved once, so that --follow keeps the same starting point.
     since = since and moment(since, now=datetime.now(UTC), zone=None).isoformat()

@@ -67,13 +67,6 @@ _OPTIONS = (
     ),
     click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM format."),
     click.option(
-        "--insecure", is_flag=True, help="Answer off loopback without TLS: every machine on the way can read tokens."
-    ),
-    click.option(
-        "--tls-cert", default="", metavar="FILE", help="The controller's certificate with its chain, in PEM format."
-    ),
-    click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM format."),
-    click.option(
         "--insecure",
         is_flag=True,
         help="Listen beyond loopback without TLS, although tokens can then be read on the network path.",
