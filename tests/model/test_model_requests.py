@@ -117,6 +117,6 @@ def test_what_comes_along_is_counted_in_units_and_named_once() -> None:
 
 @pytest.mark.parametrize("process", ["", "12", "g" * 56, "a" * 57, "a" * 56 + "\n"])
 def test_what_a_boost_is_to_end_with_must_be_a_ray_process(process: str) -> None:
-    with pytest.raises(InvalidRequest, match="no id of a Ray process"):
+    with pytest.raises(InvalidRequest, match="not the id of a Ray process"):
         make_ask(_body(ends_with=process))
     assert make_ask(_body(ends_with="AB" * 28)).ends_with == "ab" * 28

@@ -25,9 +25,16 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--priority", type=PRIORITY, default="normal", show_default=True, help="low, normal, high or critical."
     ),
-    click.option("--duration", metavar=TIME, help="How long it lasts.  [default: 1h]"),
-    click.option("--source", metavar="NODE", type=NODE, help="The lender; chosen by free capacity if not given."),
-    click.option("--delivery", metavar="|".join(DeliveryChoice), type=DELIVERY, help="How it reaches the target."),
+    click.option("--duration", metavar=TIME, help="How long the capacity is lent.  [default: 1h]"),
+    click.option(
+        "--source", metavar="NODE", type=NODE, help="The lender.  [default: the eligible node with the most left]"
+    ),
+    click.option(
+        "--delivery",
+        metavar="|".join(DeliveryChoice),
+        type=DELIVERY,
+        help="How the target gets the capacity.  [default: as configured]",
+    ),
 )
 _KEYS: Final = {
     "target": "target_node",

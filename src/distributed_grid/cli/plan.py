@@ -130,7 +130,7 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 @json_option
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:
-    """Let NODE give everything back and lend nothing until told."""
+    """Make NODE return everything and share nothing until further notice."""
     from distributed_grid.model.validators import seconds
 
     grace_s = None if grace is None else seconds("grace period", grace, zero_allowed=True)

@@ -217,7 +217,7 @@ def _pool_lines(pools: Sequence[PlannedPool]) -> list[str]:
 
 
 def _refusal(plan: RolesPlan, canvas: Canvas) -> list[str]:
-    sure = "" if plan["certain"] else "   no placement was found; that there is none is not proven"
+    sure = "" if plan["certain"] else "   no placement was found, but one may exist"
     lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
     for reason in plan["reasons"][:_MOST_REASONS]:
         told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} have a place: {reason['detail']}"

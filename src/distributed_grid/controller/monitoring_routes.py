@@ -69,7 +69,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     @api.post("/boosts/{boost_id}/runs")
     @needs(Scope.LEND)
     async def ran(boost_id: str, asker: Asker, body: RunReport) -> Noted:
-        """Tell how long a command took that ran in a boost, which may have ended since."""
+        """Report how long a command in a boost took; the boost may have ended since."""
         if not is_id(boost_id):
             raise BoostNotFound(f"{boost_id[:64]!r} is no boost's id")
         await check_past_boost(p, engine.service, asker, boost_id, "report a run")

@@ -83,9 +83,7 @@ def make_scopes(names: Iterable[str]) -> frozenset[Scope]:
     """Scopes by their names, at least one; or `InvalidRequest`."""
     given = frozenset(one_of("scope", Scope, name) for name in names)
     if not given:
-        raise InvalidRequest(
-            "A token without any scope is good for nothing", try_next="Give --scope view, for instance."
-        )
+        raise InvalidRequest("A token needs at least one scope", try_next="Give one, for example --scope view.")
     return given
 
 

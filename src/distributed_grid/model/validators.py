@@ -86,8 +86,8 @@ def ray_process(worker_id: str) -> str:
     """The id of a Ray worker or driver."""
     if not _RAY_PROCESS.fullmatch(worker_id):
         raise InvalidRequest(
-            f"{worker_id[:80]!r} is no id of a Ray process",
-            try_next="Give what ray.get_runtime_context().get_worker_id() says in the process that holds the boost.",
+            f"{worker_id[:80]!r} is not the id of a Ray process",
+            try_next="Give what ray.get_runtime_context().get_worker_id() returns in the process that holds the boost.",
         )
     return worker_id.lower()
 

@@ -117,7 +117,7 @@ class BoostTerms(TypedDict):
     requester: Annotated[str, Field(description="Who asked for it; grid, if grid did so by itself")]
     team: str
     cause: Annotated[str, Field(description="asked; pressure, demand or forecast, if grid made it by itself")]
-    purpose: Annotated[str, Field(description="boost; run or task: one program's, and it ends with that")]
+    purpose: Annotated[str, Field(description="boost; run or task: the lease of one program, which ends with it")]
     label: Annotated[str, Field(description="What runs in it")]
 
 
@@ -134,13 +134,11 @@ class Boost(BoostTerms):
     allocated_at: str
     expires_at: str
     placement_group: str | None
-    notice: Annotated[BoostNotice | None, Field(description="Its holder is asked to give something up")]
-    checkpointed_at: Annotated[str | None, Field(description="When its holder last said that its work is saved")]
-    resources: Annotated[Amounts, Field(description="All that is lent, with what a reservation brings along")]
-    ending: Annotated[BoostEnding | None, Field(description="Who asked for it back, for whom and by when")]
-    programs: Annotated[
-        list[str], Field(description="What grid run and grid boost shell have running in it, shortened")
-    ]
+    notice: Annotated[BoostNotice | None, Field(description="What its holder is asked to give up")]
+    checkpointed_at: Annotated[str | None, Field(description="When its holder last reported a checkpoint")]
+    resources: Annotated[Amounts, Field(description="Everything that is lent, including companions of a reservation")]
+    ending: Annotated[BoostEnding | None, Field(description="Why it is being returned, for whom and by when")]
+    programs: Annotated[list[str], Field(description="What grid run and grid boost shell run in it, shortened")]
     warnings: list[str]
 
 
