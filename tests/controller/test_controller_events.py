@@ -91,4 +91,4 @@ def test_so_many_may_listen_and_the_next_is_told_so(fresh: ServedGrid, monkeypat
         first.next()
         with listening(fresh) as second:
             assert second.answer.status == 503
-            assert "listen" in json.loads(second.answer.read())["error"]["message"]
+            assert "event streams are already open" in json.loads(second.answer.read())["error"]["message"]

@@ -30,7 +30,7 @@ def test_a_private_cluster_needs_a_reservation_a_real_address_and_whole_cpus(ser
     whole = ask(served, "POST", "/boosts", RESERVED)[1]["boost_id"]
     at = {"head_address": "10.0.0.1:6379"}
     assert ask(served, "POST", f"/boosts/{moved}/raylet", at)[1]["error"]["code"] == "NOT_RESERVED"
-    assert "whole CPUs" in ask(served, "POST", f"/boosts/{half}/raylet", at)[1]["error"]["message"]
+    assert "whole numbers of CPUs" in ask(served, "POST", f"/boosts/{half}/raylet", at)[1]["error"]["message"]
     assert ask(served, "POST", f"/boosts/{whole}/raylet", {"head_address": "x; rm"})[0] == 422
     assert ask(served, "POST", f"/boosts/{whole}/raylet", at) == (200, {"noted": True})
     assert ask(served, "DELETE", f"/boosts/{whole}/raylet") == (200, {"noted": True})

@@ -74,7 +74,7 @@ def test_a_full_disk_refuses_boosts_and_keeps_none(small: LiveGrid) -> None:
 
         released = small.cli("boost", "release", ended["boost_id"])
         assert released.returncode == 0, released.stderr
-        assert "No space left on device; if the controller starts again" in released.stderr
+        assert "No space left on device; if the controller restarts" in released.stderr
         until(lambda: small.free("lender")["CPU"] == 5.0, 10, "the reservation gone")
         assert any("No space left on device" in told for told in small.json("cluster", "status")["problems"])
 

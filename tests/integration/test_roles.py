@@ -225,7 +225,7 @@ def test_places_that_somebody_else_took_are_told_one_by_one(
     monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what everybody sees for a moment
     monkeypatch.setattr("distributed_grid.roles.supervision.parts._TAKE_S", 0.3)  # of each of three tries
 
-    with pytest.raises(NoCapacity, match="late could not get hold") as caught:
+    with pytest.raises(NoCapacity, match="late could not get its places") as caught:
         launch(Workload("late", (small("worker", Teller, cpus=cpus, node_affinity=["two"]),)), leases=False)
 
     assert "two: the bundle for 1 worker waits for" in caught.value.because[0]

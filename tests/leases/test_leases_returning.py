@@ -116,7 +116,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(lab: WholeG
         lab.cluster.upcoming(number, raising(StoreBroken("no space")), call="save")
     released = lab.run(lab.service.release(boost.id))
     assert released.state is RELEASED
-    assert "no space; if the controller starts again" in released.warnings[0]
+    assert "no space; if the controller restarts" in released.warnings[0]
     assert lab.on_disk()
     lab.wait(1.0)
     lab.cluster.nothing_upcoming()
