@@ -261,7 +261,9 @@ def test_ctrl_c_while_it_waits_for_capacity_leaves_nothing_behind(
         assert says in terminal.shows()
         until(lambda: not served.client.queue()["requests"], 30, "no request waits")
         terminal.run("$GRID tasks ls | cat")
-        states = [line.split()[1] for line in terminal.until_shown("[ended 0]").splitlines() if line.endswith(" touch ran")]
+        states = [
+            line.split()[1] for line in terminal.until_shown("[ended 0]").splitlines() if line.endswith(" touch ran")
+        ]
         assert states == (["cancelled"] if how else [])
         assert not (terminal.folder / "ran").exists()
     finally:
