@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from builders import ask
 from disks import filled, small_disk
+from fake_cluster import FakeCluster
 from whole_grid import WholeGrid
 
 from distributed_grid.engine.views import queue_dict
@@ -267,6 +268,19 @@ def refused_alike(lab: WholeGrid) -> str:
         said.append(_refusal_of(lab, doing))
     assert all(each == said[0] for each in said), said
     return str(said[0][0])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_plan_just_after_a_release_counts_what_the_view_does_not_show_yet(
+    make_grid: Callable[..., WholeGrid], seed: int
+) -> None:
+    lab = make_grid(FakeCluster.lagging(seed), seed=seed)
+    for source in "bc":
+        boost = lab.run(lab.service.request(ask("a", amount=4, source=source, delivery="reserve")))
+        lab.wait(2.0)
+        lab.run(lab.service.release(boost.id, grace_s=0.0, wait_s=5.0))
+        again = ask("a", amount=4, source=source, delivery="reserve")
+        assert lab.run(plan_answer(lab.parts, lab.service.queue, again))["fits"]
 
 
 def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough(lab: WholeGrid) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
-from distributed_grid.decide.queue.answers import look_ahead, refused_by
+from distributed_grid.decide.queue.answers import Outlook, look_ahead, refused_by
 from distributed_grid.errors import RequestNotFound
 from distributed_grid.leases.grant import check_names
 from distributed_grid.leases.rules import numbers, rules_of_one_look
-from distributed_grid.leases.state import EngineContext
+from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import Cause, Lease
@@ -31,10 +32,20 @@ _TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed",
 async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
     """What would happen to this request if it were made now; raises what the request would raise."""
     await queue.check_open()
+    outlook = await _outlook(p, queue, ask)
+    unseen_s = (p.last_change + VIEW_LAG - p.now()).total_seconds()
+    if outlook.grant is None and unseen_s > 0:  # a request would not be refused by a view that may be old, either
+        await asyncio.sleep(unseen_s)
+        outlook = await _outlook(p, queue, ask)
+    if outlook.grant is not None:
+        await p.check_writable()  # a request is written first: an unwritable disk refuses both
+    return plan_dict(outlook, p.now())
+
+
+async def _outlook(p: EngineContext, queue: Queue, ask: Ask) -> Outlook:
     nodes = await p.look_to_decide()
     check_names(ask, nodes)
-    now = p.now()
-    outlook = look_ahead(
+    return look_ahead(
         ask,
         nodes,
         p.ledger.snapshot(),
@@ -43,12 +54,9 @@ async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
         p.sharing.accounts,
         rules_of_one_look(p),
         numbers(p),
-        now,
+        p.now(),
         expected_sources=queue.expected_sources,
     )
-    if outlook.grant is not None:
-        await p.check_writable()  # a request is written first: an unwritable disk refuses both
-    return plan_dict(outlook, now)
 
 
 async def why_answer(p: EngineContext, service: BoostService, prefix: str) -> Why:
