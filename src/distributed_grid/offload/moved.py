@@ -152,7 +152,12 @@ class OffloadedProcesses:
             await threads.NODE_TASKS.run(self._control.runners.go, one.id)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
-        """The lease lasts as long as the process, and the process no longer than the lease and its grace period."""
+        """The lease lasts as long as the process, and the process no longer than the lease and its grace period.
+
+        The holders' `LeaseKeeper` does not fit here: it counts from its own start and slows down while it meets no
+        controller. The controller itself renews this lease, so it looks at the recorded end, which a restart does not
+        change, and a renewal that fails is due again at the next turn.
+        """
         p = self._p
         if lease is not None and lease.state is not LeaseState.LOST:
             lease = await attend(p, lease, PROGRAM, one.label)  # the lease stays until the process has ended
