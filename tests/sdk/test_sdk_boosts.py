@@ -1,15 +1,17 @@
 """Boosts from Python say and show what the API says and shows."""
 
+import asyncio
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter
 
 from distributed_grid.leases.view import boost_dict
-from distributed_grid.model.leases import WATCHED
-from distributed_grid.sdk.boosts import ResourceBoost, ResourceBoostRequest, ResourceType
+from distributed_grid.model.leases import WATCHED, Notice
+from distributed_grid.sdk.backend import Backend
+from distributed_grid.sdk.boosts import ReclaimNotice, ReclaimWatch, ResourceBoost, ResourceBoostRequest, ResourceType
 from distributed_grid.wire.boosts import Boost, BoostRequest
-from tests.support.builders import lease
+from tests.support.builders import NOON, lease
 
 
 def test_a_request_can_state_every_key_of_the_api() -> None:
@@ -40,3 +42,38 @@ def test_a_boost_of_a_later_controller_is_read_all_the_same() -> None:
     shown: Any = {**boost_dict(lease(label="train.py", requester="ann")), "colour": "green"}
     boost = ResourceBoost.from_dict(shown)
     assert (boost.boost_id, boost.label, boost.requester) == ("b1", "train.py", "ann")
+
+
+class _FailsOnce:
+    """A backend whose first answer fails with an unexpected error."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    async def boost_status(self) -> dict[str, Any]:
+        self._looks += 1
+        if self._looks == 1:
+            raise RuntimeError("an answer that cannot be read")
+        return {"boosts": [boost_dict(lease(notice=Notice(10_000, "", NOON, NOON)))], "cut": False}
+
+
+def test_an_unexpected_error_does_not_end_the_watch_for_reclaim_notices() -> None:
+    async def watching() -> None:
+        backend, heard = _FailsOnce(), asyncio.Event()
+
+        async def ready() -> Backend:
+            return cast(Backend, backend)
+
+        async def asked(notice: ReclaimNotice) -> bool:
+            heard.set()
+            return False
+
+        watch = ReclaimWatch(ready, every_s=0.01)
+        watch.add("b1", asked)
+        try:
+            async with asyncio.timeout(5):
+                await heard.wait()
+        finally:
+            await watch.stop()
+
+    asyncio.run(watching())

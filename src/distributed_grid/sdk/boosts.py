@@ -46,7 +46,12 @@ OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
 
 
 class ReclaimWatch:
-    """Polls for reclaim notices, only while a boost has a callback."""
+    """Polls for reclaim notices, only while a boost has a callback.
+
+    It is not a `loops.Loop`, which waits for its current turn when it stops: this one runs in the user's event loop,
+    ends with the last callback, and is cancelled when its manager closes, even while the controller does not answer. As
+    there, a turn that fails is logged, and the next one tries again.
+    """
 
     def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
         self._ready = ready
@@ -76,19 +81,23 @@ class ReclaimWatch:
     async def _look(self) -> None:
         while self._callbacks:
             await asyncio.sleep(self._every_s)
-            watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
             try:
-                status = await (await self._ready()).boost_status()
-                there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
-                if status["cut"]:
-                    there |= await self._each(watched - there.keys())
+                await self._turn()
             except GridError as error:  # the controller is away for a moment, or for good
                 log.warning("could not look for notices; trying again", message=error.message)
-                continue
-            for boost_id in watched - there.keys():
-                self.drop(boost_id)
-            for boost in there.values():
-                self._tell(boost)
+            except Exception:
+                log.exception("could not look for notices; trying again")
+
+    async def _turn(self) -> None:
+        watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
+        status = await (await self._ready()).boost_status()
+        there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
+        if status["cut"]:
+            there |= await self._each(watched - there.keys())
+        for boost_id in watched - there.keys():
+            self.drop(boost_id)
+        for boost in there.values():
+            self._tell(boost)
 
     async def _each(self, boost_ids: set[str]) -> dict[str, Boost]:
         """The existing boosts among these, queried one by one, since a truncated list does not answer that."""
