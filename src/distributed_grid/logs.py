@@ -4,9 +4,9 @@ Grid has its own logger, so that a program that uses grid as a library keeps its
 """
 
 import sys
-from typing import Any
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from distributed_grid.model.plain_text import plain
 
@@ -21,8 +21,8 @@ class _Stderr:
         sys.stderr.flush()
 
 
-def logger() -> Any:
-    return structlog.wrap_logger(
+def logger() -> FilteringBoundLogger:
+    found: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(_Stderr()),  # type: ignore[arg-type]
         processors=[
             structlog.processors.add_log_level,
@@ -31,3 +31,4 @@ def logger() -> Any:
             lambda _logger, _method, line: plain(str(line), keep="\n\t"),
         ],
     )
+    return found

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.audit import (
@@ -59,6 +59,10 @@ class Report:
     did: tuple[str, ...] = ()
     left_because: Mapping[tuple[str, ...], str] | None = None
 
+    @classmethod
+    def on(cls, facts: AuditFacts, findings: tuple[Finding, ...]) -> Report:
+        return cls(facts.now, len(facts.nodes), len(facts.leases), len(facts.groups), findings)
+
     def to_dict(self) -> AuditReport:
         because = self.left_because or {}
         return {
@@ -86,11 +90,11 @@ class Auditor:
         facts = await self._look()
         first = audit(facts)
         if not first:
-            return _report(facts, ())
+            return Report.on(facts, ())
         await asyncio.sleep(_SECOND_LOOK_S)
         facts = await self._look()
         both, gone = _compared(first, audit(facts))
-        return _report(facts, both, settled=gone)
+        return replace(Report.on(facts, both), settled=gone)
 
     async def repair(self, *, may_kill: bool = False, who: str = "") -> Report:
         """Repair what is safe to repair; then report what is left, and why."""
@@ -104,7 +108,7 @@ class Auditor:
         if first:
             told = f"{len(gone)} of {len(first)} findings repaired; {len(left)} left"
             p.journal.note("audit_repair", "; ".join([told, *did]), who=who, left=[f.detail for f in left])
-        return _report(facts, left, repaired=gone, did=tuple(did), left_because=because)
+        return replace(Report.on(facts, left), repaired=gone, did=tuple(did), left_because=because)
 
     async def _look_until_repaired(self) -> AuditFacts:
         """The facts once no finding is left, or the rest no longer changes."""
@@ -209,7 +213,3 @@ def _compared(
     there = {finding.key for finding in now}
     stays = tuple(finding for finding in now if all_of_now or finding.key in known)
     return stays, tuple(finding for finding in first if finding.key not in there)
-
-
-def _report(facts: AuditFacts, findings: tuple[Finding, ...], **more: Any) -> Report:
-    return Report(facts.now, len(facts.nodes), len(facts.leases), len(facts.groups), findings, **more)

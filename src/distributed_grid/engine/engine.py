@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed_grid.config import GridConfig
 from distributed_grid.decide.leases.hooks import check_hook
@@ -79,11 +79,11 @@ class Watching:
         await self._telemetry.leave()
 
     def _note(self, change: PressureChange) -> None:
-        details: dict[str, Any] = {"node": change.node, "resource_type": change.kind, "value": change.value}
+        told, node, kind = change.describe(), change.node, change.kind
         if change.is_high:
-            self._p.journal.note("pressure_high", change.describe(), **details)
+            self._p.journal.note("pressure_high", told, node=node, resource_type=kind, value=change.value)
         else:
-            self._p.journal.note("pressure_low", change.describe(), **details)
+            self._p.journal.note("pressure_low", told, node=node, resource_type=kind, value=change.value)
 
 
 class _EngineSources:

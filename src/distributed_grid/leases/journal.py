@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -21,6 +21,9 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import GRID
 from distributed_grid.model.times import instant
 from distributed_grid.store.audit_log import SECURITY, AuditLog, Found, Wanted
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.audit import Entry
 
 _KEPT: Final = 1000
 _KEPT_BYTES: Final = 4 * 2**20
@@ -46,7 +49,7 @@ class Event:
     message: str
     boost_id: str | None = None
     node: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
     @cached_property
     def encoded(self) -> bytes:
@@ -75,7 +78,7 @@ class Journal:
         self.counts: Counter[str] = Counter()
         """How often each kind of event was noted since the start."""
         self._number = 0
-        self._owed: dict[Path, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        self._owed: dict[Path, deque[Entry]] = defaultdict(lambda: deque(maxlen=_KEPT))
         """By file, the entries that it has not taken yet: no other event can push out those about access."""
         self._missed = 0
         self._trouble: str | None = None
@@ -101,7 +104,7 @@ class Journal:
         lease: Lease | None = None,
         node: str | None = None,
         who: str = GRID,
-        **details: Any,
+        **details: object,
     ) -> None:
         """Report one event to watchers and to the audit log."""
         self.counts[event] += 1
@@ -129,7 +132,7 @@ class Journal:
                 self._note(event, told, None, None, who, {"count": more})
 
     def _note(
-        self, event: str, message: str, lease: Lease | None, node: str | None, who: str, details: dict[str, Any]
+        self, event: str, message: str, lease: Lease | None, node: str | None, who: str, details: dict[str, object]
     ) -> None:
         at = self._now()
         self._number += 1
@@ -205,7 +208,7 @@ def _written_of(event: str) -> int:
     return FOLDED.get(event, FOLDED_ABOVE)
 
 
-def _bounded(details: dict[str, Any]) -> dict[str, Any]:
+def _bounded(details: dict[str, object]) -> dict[str, object]:
     """Details with long texts and lists cut; if they are still too large, only the plain values stay."""
     cut = {key: _cut(value) for key, value in details.items()}
     if len(orjson.dumps(cut, default=str, option=orjson.OPT_NON_STR_KEYS)) <= _MOST_BYTES:

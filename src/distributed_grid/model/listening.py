@@ -35,7 +35,7 @@ class Listening:
     """The user explicitly allowed clear text beyond loopback."""
     allow_hosts: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self)
 
     @classmethod

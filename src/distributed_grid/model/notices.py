@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.errors import InvalidAmount
 from distributed_grid.model.endings import ending_dict
@@ -60,14 +60,14 @@ def notice_dict(kind: str, notice: Notice | None) -> BoostNotice | None:
     }
 
 
-def notice_body(lease: Lease) -> dict[str, Any]:
+def notice_body(lease: Lease) -> dict[str, object]:
     """What the holder of a lease that is asked back is told, in its file and by its hook."""
     notice = notice_dict(lease.kind, lease.notice)
     asked = {} if notice is None else {**notice}
     return {"boost_id": lease.id, "resource_type": lease.kind, **asked, **_for_whom(lease)}
 
 
-def _for_whom(lease: Lease) -> dict[str, Any]:
+def _for_whom(lease: Lease) -> dict[str, object]:
     """What asks, for which request, and when the remaining work is ended."""
     found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline)
     if found is None:

@@ -124,7 +124,7 @@ def make_ask(
     )
 
 
-def _stated(body: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(body: Mapping[str, object]) -> dict[str, Any]:
     """The terms that a request states, by field; a term that is not given, or null, has its default."""
     return {name: check(body[name]) for name, check in STATED.items() if body.get(name) is not None}
 

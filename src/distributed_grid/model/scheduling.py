@@ -1,10 +1,10 @@
 """Tasks: the request for a place, the decision, and the scheduler's record of tasks."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import NodeName
@@ -47,30 +47,35 @@ class Affinity:
     """False: only a preference."""
 
     @classmethod
-    def parse(cls, given: "Affinity | Mapping[str, Any] | None") -> Self:
+    def parse(cls, given: "Affinity | Mapping[str, object] | None") -> Self:
         if given is None:
             return cls()
         if isinstance(given, cls) and isinstance(given.nodes, tuple) and isinstance(given.tasks, tuple):
             return given
-        found = given if isinstance(given, Affinity) else _affinity(given)
-        labels = found.labels
+        found = _affinity_parts(given)
+        labels = found.get("labels", {})
         if not isinstance(labels, Mapping):
             raise InvalidRequest(f"Labels are a mapping of names to values, not {labels!r}")
         return cls(
-            _names("nodes", found.nodes),
+            _names("nodes", found.get("nodes", ())),
             {str(key): str(value) for key, value in labels.items()},
-            _names("tasks", found.tasks),
-            bool(found.required),
+            _names("tasks", found.get("tasks", ())),
+            bool(found.get("required", True)),
         )
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.labels or self.tasks)
 
 
-def _affinity(given: Mapping[str, Any]) -> Affinity:
-    if not isinstance(given, Mapping) or not given.keys() <= {"nodes", "labels", "tasks", "required"}:
+def _affinity_parts(given: Affinity | Mapping[str, object]) -> Mapping[str, object]:
+    if isinstance(given, Affinity):
+        return {name: getattr(given, name) for name in _AFFINITY_PARTS}
+    if not isinstance(given, Mapping) or not given.keys() <= _AFFINITY_PARTS:
         raise InvalidRequest(f"An affinity has nodes, labels, tasks and required, not {given!r}")
-    return Affinity(**given)
+    return given
+
+
+_AFFINITY_PARTS: Final = frozenset(part.name for part in fields(Affinity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,8 @@ class SchedulingRequest:
     strategy: SchedulingStrategy | str = ""
     """Empty: local_first, or node_specific if a node is given."""
     priority: AllocationPriority | str = AllocationPriority.NORMAL
-    affinity: Affinity | Mapping[str, Any] | None = None
-    anti_affinity: Affinity | Mapping[str, Any] | None = None
+    affinity: Affinity | Mapping[str, object] | None = None
+    anti_affinity: Affinity | Mapping[str, object] | None = None
     tags: tuple[str, ...] = ()
     """Other tasks can refer to it by these."""
     deadline_seconds: float | None = None
@@ -243,7 +248,7 @@ def strategy_name(given: "SchedulingStrategy | str") -> str:
         return name
 
 
-def _names(what: str, given: Iterable[str]) -> tuple[str, ...]:
+def _names(what: str, given: object) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidRequest(f"The {what} must be a list of texts, not {given!r:.80}")
     return tuple(dict.fromkeys(short_text(what, each) for each in given))

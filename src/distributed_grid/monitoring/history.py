@@ -5,7 +5,7 @@ times. A thousand nodes with six series at 10 s take 9 MB.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +155,7 @@ class History:
         return self._rows[node]
 
 
-def _sums(values: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+def _sums(values: NDArray[np.floating | np.bool], edges: NDArray[np.int64]) -> NDArray[np.float64]:
     """For each row, the sums between the edges."""
     running = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=running[:, 1:])

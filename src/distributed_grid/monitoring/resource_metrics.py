@@ -5,7 +5,7 @@ none runs, this process starts the probes; it must then be connected to Ray, and
 """
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike, loaded_config
@@ -83,7 +83,7 @@ class ResourceMetricsCollector:
             raise TargetNotFound("Target node not found in cluster", because=[f"no node is named {node_id!r}"])
         return self._started.trend(snapshot.name, kind)
 
-    def get_cluster_summary(self) -> dict[str, Any]:
+    def get_cluster_summary(self) -> dict[str, object]:
         """The whole cluster at a glance: capacity, usage, pressure on the nodes, and pending demand."""
         snapshots = self._started.snapshots()
         measured = {name: s.pressure for name, s in snapshots.items() if s.pressure is not None and not s.stale}

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.model.resources import amount_of
 from distributed_grid.model.roles.spec import RoleSpec
@@ -41,7 +41,7 @@ def member_row(
     state: str,
     actor: str,
     *,
-    gpus: tuple[Any, ...] = (),
+    gpus: tuple[int | str, ...] = (),
     restarts: int = 0,
     queue: int = 0,
     running: int = 0,

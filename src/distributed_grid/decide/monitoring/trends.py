@@ -7,7 +7,7 @@ series.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ def trend(series: Series, window_s: float, *, now: float, interval_s: float) -> 
 
 
 def trends_of(
-    times: NDArray[np.float64], values: NDArray[Any], window_s: float, *, now: float, interval_s: float
+    times: NDArray[np.float64], values: NDArray[np.floating], window_s: float, *, now: float, interval_s: float
 ) -> list[Trend]:
     """One trend for each row of values; the columns are the times. NaN is left out."""
     inside = (times > now - window_s) & (times <= now)

@@ -6,7 +6,7 @@ A role collects all of its problems before it raises, so every check here raises
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from distributed_grid.errors import GridError, InvalidRole
 from distributed_grid.model import validators
@@ -28,7 +28,7 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[tuple[Steps, str]] = []
 
-    def checked(self, field: str, check: Callable[[Any], T], value: object, otherwise: T) -> T:
+    def checked(self, field: str, check: Callable[[object], T], value: object, otherwise: T) -> T:
         """The value as `check` returns it. If it is wrong, the problem is recorded and `otherwise` is used instead."""
         try:
             return check(value)
@@ -144,7 +144,7 @@ def texts(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def mapping(value: object) -> dict[str, Any]:
+def mapping(value: object) -> dict[str, object]:
     if not isinstance(value, Mapping):
         raise Wrong(f"must be a mapping, not {shown(value)}")
     for key in value:

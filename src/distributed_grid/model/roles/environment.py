@@ -48,13 +48,15 @@ def allow_list(value: object) -> tuple[str, ...]:
 
 def additions(value: object) -> dict[str, str]:
     """Variables to set."""
-    found = mapping(value)
-    _check_names(found)
-    for key, text in found.items():
+    given = mapping(value)
+    _check_names(given)
+    found: dict[str, str] = {}
+    for key, text in given.items():
         if not isinstance(text, str):
             raise Wrong(f'{key} must be text, not {text!r}; quotes make it text: "{text}"')
         if "\0" in text:
             raise Wrong(f"{key} has a NUL in it, which no environment can hold")
+        found[key] = text
     return found
 
 

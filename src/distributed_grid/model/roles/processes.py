@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import ResourceVector
@@ -99,7 +99,7 @@ class ProcessStatus:
     gang: frozenset[str] | None = None
     """The processes that restarted together with it. None is called before all of them are up."""
     pid: int | None = None
-    gpus: tuple[Any, ...] = ()
+    gpus: tuple[int | str, ...] = ()
     routed: bool = False
     """Callers are routed to it, in this life."""
     was_up: bool = False
@@ -165,7 +165,7 @@ class Constructed:
     """Its constructors have returned."""
 
     pid: int
-    gpus: tuple[Any, ...] = ()
+    gpus: tuple[int | str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from distributed_grid.model.roles.spec import ConcurrencyOf, FailurePolicy, Role
 COLOCATED_CONCURRENCY: Final = 10
 """Concurrent calls of an actor that hosts several roles, in the documented API."""
 
-PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
+PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
     # Mostly waits for answers of models.
     "rollout_worker": {"cpus": 1, "gpus": 0, "max_concurrency": 100},
     # One step after another.
@@ -25,7 +25,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def profile_named(name: str) -> Mapping[str, Any]:
+def profile_named(name: str) -> Mapping[str, float]:
     if name not in PROFILES:
         raise InvalidRole(f"There is no profile {name!r}", try_next=f"Use one of {', '.join(PROFILES)}, or none.")
     return PROFILES[name]
@@ -48,15 +48,15 @@ class NexRLRole(Enum):
     VALIDATOR = "validator"
 
 
-_STANDALONE: Final[Mapping[str, Any]] = {"cpus": 1, "gpus": 0, "max_concurrency": 100}
+_STANDALONE: Final[Mapping[str, float]] = {"cpus": 1, "gpus": 0, "max_concurrency": 100}
 """Also for a trainer: its `run()` may block, and `stop()` must still get through. A profile can override this."""
-_COLOCATED: Final[Mapping[str, Any]] = {
+_COLOCATED: Final[Mapping[str, object]] = {
     "cpus": 1,
     "gpus": 0,
     "max_concurrency": COLOCATED_CONCURRENCY,
     "concurrency_of": ConcurrencyOf.PROCESS,
 }
-_EVERY_ROLE: Final[Mapping[str, Any]] = {
+_EVERY_ROLE: Final[Mapping[str, object]] = {
     "env_profile": EnvProfile.DOCUMENTED,
     # As with a plain Ray actor: it is not restarted by itself, since it would have lost its state, and its end does
     # not end the others.

@@ -93,7 +93,7 @@ def signal(value: object) -> Signal:
     raise Wrong("is missing" if value is None else f"must be {_EXPECTED}, not {shown(value)}")
 
 
-def _form(given: dict[str, Any]) -> Callable[..., Signal]:
+def _form(given: Mapping[str, object]) -> Callable[..., Signal]:
     if make := _FORMS.get(frozenset(given)):
         return make
     raise Wrong(f"must be {_EXPECTED}, not a mapping of {', '.join(given) or 'nothing'}")
@@ -197,7 +197,7 @@ def _number(value: object) -> float:
     return float(number(value))
 
 
-_CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
+_CHECKS: Final[Mapping[str, tuple[Callable[[object], object], object]]] = {
     "signal": (signal, QueueSignal()),
     "up_at": (_number, 1.0),
     "down_at": (_number, 0.0),

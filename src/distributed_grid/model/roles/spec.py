@@ -1,10 +1,10 @@
 """A role: a named kind of actor in a workload, what each actor needs, where it may run, and what follows a failure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, units_of
@@ -111,7 +111,7 @@ class RoleSpec:
     """Any name, or an Enum member, whose value is used. `name` then has it as text."""
     cls: type | str | None = None
     """The class, or "module:Class", which is imported where the actor runs. None: for planning only."""
-    config: Any = field(default=None, hash=False)
+    config: object = field(default=None, hash=False)
     """Passed to the class; each instance has its own copy."""
     count: int | tuple[int, int] = 1
     """A number, or the least and the most."""
@@ -145,7 +145,7 @@ class RoleSpec:
     startup_deadline_seconds: float = 300.0
     call_deadline_seconds: float | None = None
     """None: calls may take any time."""
-    scaling: Scaling | Mapping[str, Any] | None = None
+    scaling: Scaling | Mapping[str, object] | None = None
     """How the number of members follows a signal, between the least and the most."""
 
     def __post_init__(self) -> None:
@@ -246,7 +246,7 @@ def _count(value: object) -> int | tuple[int, int]:
 
 
 # For each field: how it is checked and normalised, and what replaces an invalid value while the rest is checked.
-_CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
+_CHECKS: Final[Mapping[str, tuple[Callable[[object], object], object]]] = {
     "role": (checks.role_name, ""),
     "cls": (_class, None),
     "count": (_count, 1),

@@ -1,9 +1,9 @@
 """A workload: its roles and pools, checked against each other when it is made; the counts that roles may scale to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.errors import InvalidRole, did_you_mean
 from distributed_grid.model.resources import CPU, GPU, MEMORY, units_of
@@ -45,12 +45,12 @@ class Pool:
         return {kind: units_of(kind, amount) if amount else 0 for kind, amount in given.items() if amount is not None}
 
 
-def _number_of(kind: str) -> Any:
+def _number_of(kind: str) -> Callable[[object], float | int | None]:
     """A sum over many actors, so parts of GPUs may add up to any amount."""
     return checks.or_none(checks.amount(CPU if kind == GPU else kind))
 
 
-_CHECKS: Final[Mapping[str, tuple[Any, Any]]] = {
+_CHECKS: Final[Mapping[str, tuple[Callable[[object], object], object]]] = {
     "name": (checks.name, ""),
     "num_cpus": (_number_of(CPU), None),
     "num_gpus": (_number_of(GPU), None),
@@ -177,7 +177,7 @@ def spec_named(workload: Workload, role: str | Enum) -> RoleSpec:
     return found
 
 
-def text_of_role(role: Any) -> str:
+def text_of_role(role: object) -> str:
     """The name, from text or from a member of any Enum."""
     try:
         return checks.name(role)
