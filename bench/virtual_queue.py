@@ -12,7 +12,7 @@ from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.lending import best_lender
-from distributed_grid.decide.capacity.quotas import why_over_limit
+from distributed_grid.decide.capacity.quotas import why_above_its_most, why_over_limit
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import Account, charged, ordered
@@ -94,10 +94,18 @@ class VirtualQueue:
                     del self.waiting[verdict.waiting.id]
                     self._lend(verdict.waiting, verdict.grant)
             left = [verdict for verdict in verdicts if verdict.grant is None]
-            self._places = sum(verdict.expected_start is not None for verdict in left)
+            self._places = sum(self._holds_a_slot(verdict) for verdict in left)
             self._held_teams = {verdict.waiting.ask.team for verdict in left}
         else:
             self._places, self._held_teams = 0, set()
+
+    def _holds_a_slot(self, verdict: Verdict) -> bool:
+        """Whether requests behind it wait, too; other teams' requests pass one that is above its team's limit."""
+        ask = verdict.waiting.ask
+        if verdict.expected_start is None:
+            return False
+        need = Offer.of(ask, self.nodes, self.rules).need
+        return why_above_its_most(ask, need, self.usage, self.rules.teams) is None
 
     def plan(self, *, explained: bool = False) -> tuple[Verdict, ...]:
         queue = ordered(self.waiting.values(), self.usage, self._accounts, self.rules.teams, self.now)

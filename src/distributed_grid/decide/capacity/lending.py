@@ -43,14 +43,17 @@ def best_lender(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName
 
 
 def _most_left(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName | None:
-    kind, most = next(iter(offer.need.items()))
+    (kind, units), *others = offer.need.items()
+    most = units
     best: tuple[int, tuple[int, ...], float, NodeName] | None = None
     for node in lenders:
         # Most nodes have less free than the best so far and need no further checks.
         free = free_of(node, kind, usage)
         if free < most or node.name == offer.ask.target:
             continue
-        found = (offer.rank(node.name), left_after(node, offer, usage), -node.limits.priority, node.name)
+        # By kind, how much is asked above what the node has free: the lowest leaves the most.
+        left = (units - free, *[more - free_of(node, other, usage) for other, more in others])
+        found = (offer.rank(node.name), left, -node.limits.priority, node.name)
         if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, usage):
             best, most = found, free if offer.ranks is None else most
     return None if best is None else best[-1]
@@ -59,11 +62,6 @@ def _most_left(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName 
 def has_it_itself(offer: Offer, target: Node, usage: Usage) -> bool:
     """Whether the target may and can use its own capacity: nothing is lent, so no lending limit applies."""
     return offer.ask.own_too and never(target, offer) is None and can_lend(target, offer, usage)
-
-
-def left_after(node: Node, offer: Offer, usage: Usage) -> tuple[int, ...]:
-    """By kind, how much is asked above what the node has free: the lowest leaves the most."""
-    return tuple(units - free_of(node, kind, usage) for kind, units in offer.need.items())
 
 
 def counter_offer(refused: Refused) -> str | None:

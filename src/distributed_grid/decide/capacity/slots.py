@@ -97,8 +97,10 @@ class CapacityTimeline:
         other. Otherwise, what requests behind it have taken since would move it, and with it the requests after it.
         """
         lasts = timedelta(seconds=offer.ask.duration_s)
-        if since == self._now and not self._has_promises and (source := self.present.lender(offer, known)) is not None:
-            return Slot(source, since, since + lasts)
+        if not self._has_promises:
+            source = self.present.lender(offer, known, lasting=since > self._now)
+            if source is not None:
+                return Slot(source, since, since + lasts)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until, known)
             if found is None:

@@ -143,14 +143,21 @@ class Snapshot(NodeTable):
 
     # -- questions --------------------------------------------------------------------------------------------
 
-    def lender(self, offer: Offer, known: NodeName | None = None) -> NodeName | None:
-        """The node that would lend if no other request waited; preferably `known`, which the request was told."""
+    def lender(self, offer: Offer, known: NodeName | None = None, *, lasting: bool = False) -> NodeName | None:
+        """The node that would lend if no other request waited; preferably `known`, the request's previous source.
+
+        `lasting`: only a node that can lend it at any later time, too. As leases end, a lender has more to lend; only
+        what was moved to it leaves again.
+        """
         if self.withheld_by_others(offer) is not None:
             return None
-        told = self._lenders.get(known or "")
-        if told is not None and obstacle(told, offer, self.usage) is None:
-            return told.name
-        return best_lender(offer, self.lenders, self.usage)
+        lenders = self.lenders
+        if lasting:
+            lenders = tuple(node for node in lenders if not self.usage.has_moved_in(node.name, offer.need))
+        previous = self._lenders.get(known or "")
+        if previous in lenders and obstacle(previous, offer, self.usage) is None:
+            return previous.name
+        return best_lender(offer, lenders, self.usage)
 
     def has_it_itself(self, offer: Offer) -> bool:
         return self.withheld_by_others(offer) is None and has_it_itself(

@@ -76,6 +76,10 @@ class Usage:
         sums = self._moved_in.get(node)
         return sums.get(kind, 0) if sums else 0
 
+    def has_moved_in(self, node: NodeName, kinds: Iterable[str]) -> bool:
+        """Whether any of these kinds was moved to the node."""
+        return (sums := self._moved_in.get(node)) is not None and any(sums.get(kind) for kind in kinds)
+
     def held(self, team: str, kind: str) -> int:
         """What a team holds of a kind, companions included."""
         sums = self._of_team.get(team)
