@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distributed_grid.model.requests import Ask
     from distributed_grid.wire.boosts import BoostRequest
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 _WORDS: tuple[Callable[[Any], Any], ...] = (
     click.argument("target", type=NODE),
@@ -59,7 +59,7 @@ def asks_for_capacity(command: F) -> F:
     return command
 
 
-def asked_for(options: Mapping[str, Any]) -> tuple[BoostRequest, Ask]:
+def asked_for(options: Mapping[str, object]) -> tuple[BoostRequest, Ask]:
     """The request that a command's options make, and what it asks for. Invalid input is refused here, without a
     cluster. An option's name is the key of the request, or is in `_KEYS`."""
     from distributed_grid.model.requests import make_ask

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,7 +25,7 @@ from distributed_grid.model.plain_text import only_styled
 from distributed_grid.model.times import moment, parse_instant
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.audit import AuditReport
+    from distributed_grid.wire.audit import AuditReport, Entry
 
 
 def report_view(report: AuditReport, canvas: Canvas) -> str:
@@ -47,7 +47,7 @@ def report_view(report: AuditReport, canvas: Canvas) -> str:
     )
 
 
-def entry_line(entry: Mapping[str, Any], width: int | None = None) -> str:
+def entry_line(entry: Entry, width: int | None = None) -> str:
     """One line of the audit log: time, event, user, boost, node and a description.
 
     With a width, a description that does not fit continues below, under the event.
@@ -180,10 +180,10 @@ def log(
 
 
 def _going_on(
-    client: GridClient, wanted: dict[str, Any], entries: list[dict[str, Any]], since: str | None
-) -> Iterator[dict[str, Any]]:
+    client: GridClient, wanted: dict[str, str | None], entries: list[Entry], since: str | None
+) -> Iterator[Entry]:
     """These entries, then new ones as they appear. Entries that share the last timestamp are yielded only once."""
-    seen: list[dict[str, Any]] = []
+    seen: list[Entry] = []
     while True:
         yield from (entry for entry in entries if entry not in seen)
         if entries:

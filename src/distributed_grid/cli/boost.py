@@ -158,7 +158,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
     except BoostNotFound as error:
         raise _not_a_boost(client, boost_id, error) from None
 
-    def text(boost: Any) -> str:
+    def text(boost: Boost) -> str:
         what = quantity(boost["resource_type"], boost["amount"])
         if boost["state"] == "released":
             return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.model.listening import Listening
 
 if TYPE_CHECKING:
+    from distributed_grid.wire.controller import ClusterUp
     from distributed_grid.wire.nodes import ClusterStatus
 
 
@@ -36,7 +37,7 @@ def start(config_path: str | None, listening: Listening, adopt: bool, as_json: b
     home = GridHome.find()
     started = start_embedded(home, config_path, progress=say, listening=listening, adopt=adopt)
 
-    def text(found: Any) -> str:
+    def text(found: ClusterUp) -> str:
         return "\n".join(
             [
                 f"The cluster {found['cluster']} is up at {found['ray_address']}; grid answers at {found['url']}",

@@ -14,7 +14,7 @@ from distributed_grid.cli.commands import Group
 from distributed_grid.cli.output import config_option, json_option, say, show
 
 if TYPE_CHECKING:
-    from distributed_grid.config import LoadedConfig
+    from distributed_grid.config.loader import Effective, LoadedConfig
     from distributed_grid.wire.controller import RunningConfig
 
 
@@ -72,7 +72,7 @@ def show_config(config_path: str | None, as_json: bool) -> None:
         found = effective(loaded)
     else:
         say(f"The controller was started with another configuration than {loaded.source}; this is what it runs.")
-        found = effective_in_controller(running)
+        found = effective_in_controller(running["source"], running["config"])
     show(found, as_json, render=settings_table)
 
 
@@ -92,7 +92,7 @@ def _running() -> RunningConfig | None:
         client.close()
 
 
-def settings_table(data: Mapping[str, Any]) -> str:
+def settings_table(data: Effective) -> str:
     from distributed_grid.cli.columns import columns
     from distributed_grid.cli.tables import bold
 

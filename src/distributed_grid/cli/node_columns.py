@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from distributed_grid.cli.columns import Column, Form
 from distributed_grid.cli.output import first_of, listed, short
@@ -173,10 +173,10 @@ def _amounts(nodes: Sequence[Node], kind: str) -> Column:
     return Column.of(heading, cells(" / ", True), Form(narrow, cells("/", True)), Form(narrow, cells("/", False)))
 
 
-def sort_key(by: str) -> Callable[[Node], Any]:
+def sort_key(by: str) -> Callable[[Node], tuple[float, str]]:
     """A key for `sorted`: the highest pressure first, nodes without one last; `free`: the most free CPUs first."""
     if by == "name":
-        return lambda node: str(node["name"])
+        return lambda node: (0.0, str(node["name"]))
     if by == "free":
         return lambda node: (-node["free"].get(CPU, 0), str(node["name"]))
     kind = "overall" if by == "pressure" else by

@@ -150,7 +150,7 @@ def until_interrupted() -> Iterator[None]:
         return
 
 
-def keep_showing(fetch: Callable[[], T], as_json: bool, render: Callable[[T], Any]) -> None:
+def keep_showing(fetch: Callable[[], T], as_json: bool, render: Callable[[T], str]) -> None:
     """Fetch and show once a second until Ctrl-C; as JSON, one line each time."""
     with until_interrupted():
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -99,7 +99,7 @@ def _nodes(nodes: Sequence[NodeVerdict], canvas: Canvas) -> list[str]:
 @asks_for_capacity
 @json_option
 @with_client
-def plan(client: GridClient, as_json: bool, **asked: Any) -> None:
+def plan(client: GridClient, as_json: bool, **asked: object) -> None:
     """Predict what would happen to a request for AMOUNT of a resource for TARGET now. Nothing changes.
 
     The exit code is 0 if the request fits now, otherwise 4.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -110,7 +110,7 @@ def _teams(status: SharingStatus, canvas: Canvas) -> str:
     return fitted_table(table)
 
 
-def _limit(limits: Mapping[str, Any], without: str) -> str:
+def _limit(limits: Mapping[str, float], without: str) -> str:
     return ", ".join(labelled(kind, amount) for kind, amount in limits.items()) or without
 
 
@@ -226,7 +226,7 @@ def status(client: GridClient, as_json: bool) -> None:
 @click.option("--wait", metavar=TIME, help="Withdraw the request after this long.  [default: never]")
 @json_option
 @with_client
-def request(client: GridClient, wait: str | None, as_json: bool, **asked: Any) -> None:
+def request(client: GridClient, wait: str | None, as_json: bool, **asked: object) -> None:
     """Request AMOUNT of a resource for TARGET. If the request has to wait, it stays in the queue."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.model.validators import seconds

@@ -1,6 +1,9 @@
 """grid run: a program in the user's terminal and folder whose Ray work is inside a lease."""
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +12,10 @@ from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, PRIORITY
 from distributed_grid.client import GridClient
+
+if TYPE_CHECKING:
+    from distributed_grid.run.held_lease import Wanted
+    from distributed_grid.run.records import Run, Runs
 
 
 @click.command(
@@ -89,7 +96,7 @@ def run(
     return _in_the_foreground(client, wanted, command, runs, run)
 
 
-def _in_the_foreground(client: GridClient, wanted: Any, command: list[str], runs: Any, run: Any) -> int:
+def _in_the_foreground(client: GridClient, wanted: Wanted, command: list[str], runs: Runs, run: Run) -> int:
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.run.monitor import RunOutput
     from distributed_grid.run.wrapper import Wrapper
@@ -112,7 +119,7 @@ def _say_to_whoever_is_there(text: str) -> None:
         os.close(nowhere)
 
 
-def _detached(run: Any) -> str:
+def _detached(run: Mapping[str, Any]) -> str:
     from distributed_grid.cli.tasks import whereabouts
 
     short = run["task_id"]

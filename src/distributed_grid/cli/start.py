@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +15,7 @@ from distributed_grid.model.listening import Listening
 
 if TYPE_CHECKING:
     from distributed_grid.store.home import GridHome
-    from distributed_grid.wire.controller import ControllerUp
+    from distributed_grid.wire.controller import ControllerUp, Stopped
 
 
 discovered_or_config_option = partial(
@@ -174,7 +174,7 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
     end_supervisors(client.home)
     client.home.controller.unlink(missing_ok=True)
 
-    def text(answer: Any) -> str:
+    def text(answer: "Stopped") -> str:
         return f"grid was removed from the cluster; boosts returned: {answer['released']}"
 
     show(stopped, as_json, text)

@@ -1,13 +1,16 @@
 """grid tasks: the runs that were started on this machine."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.output import json_option, say, show, until_interrupted
 from distributed_grid.cli.parameters import LOCAL_RUN
+
+if TYPE_CHECKING:
+    from distributed_grid.run.records import Runs
 
 _STATES = {
     "starting": "yellow",
@@ -93,7 +96,7 @@ def cancel(task_id: str, wait: str, as_json: bool) -> None:
     show(run.shown(), as_json, _card)
 
 
-def _runs() -> Any:
+def _runs() -> "Runs":
     from distributed_grid.run.records import Runs
     from distributed_grid.store.home import GridHome
 
@@ -131,7 +134,7 @@ def _table(found: Mapping[str, Any]) -> str:
     return "\n".join([fitted_table(table, _STATES), *(["", *refused] if refused else [])])
 
 
-def whereabouts(run: Mapping[str, Any]) -> str:
+def whereabouts(run: Mapping[str, object]) -> str:
     """Where the program is, and where the capacity is that its Ray work uses."""
     is_over = run["ended_at"] is not None
     here = f"{'was ' if is_over else ''}process {run['pid']} on this machine"

@@ -49,9 +49,9 @@ class Connections:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         *,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
         answer_s: float,
     ) -> Answer:

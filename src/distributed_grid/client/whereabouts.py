@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.client.connections import listens
 from distributed_grid.client.trust import Trust
@@ -54,7 +54,7 @@ class Whereabouts:
 def logged_in(home: GridHome) -> Whereabouts | None:
     """What `grid login` wrote."""
     try:
-        record: Any = json_of(text_of(home.login))
+        record = json_of(text_of(home.login))
         return Whereabouts(record["url"], record["token"], trust=Trust(ca=record["ca"]))
     except FileNotFoundError:
         return None

@@ -22,7 +22,7 @@ _BEAT_S = 1.0
 def put_controller_in(
     ray_address: str,
     home: GridHome,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     config_source: str,
     *,
     listening: Listening | None = None,
@@ -60,7 +60,7 @@ def ask_apart(
     if_silent: str | None = None,
     patience_s: float = _PATIENCE_S,
     meanwhile: Callable[[], None] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run one of grid's modules that import ray in a separate process: JSON in, JSON out.
 
     `if_silent` tells a person what to try when no answer comes in time.

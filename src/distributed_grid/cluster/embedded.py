@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -109,7 +109,7 @@ def start_embedded(
     return {**up[-1], "head": head}
 
 
-def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, Any]:
+def stop_embedded(home: GridHome, *, progress: Progress) -> dict[str, list[str]]:
     """End the embedded cluster of this home. Its unexpired boosts stay on disk for its next start."""
     end_supervisors(home)
     _freeze_controller(home)

@@ -285,10 +285,10 @@ class Order:
     """What a background supervisor watches, and how to put the controller back."""
 
     address: str
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     config_source: str
     listening: Mapping[str, Any]
-    record: Mapping[str, Any] | None = None
+    record: Mapping[str, object] | None = None
     """The record of the embedded cluster whose controller it is."""
 
 

@@ -116,7 +116,7 @@ def _put(section: dict[str, Entry], key: str, moved: Entry) -> list[Problem]:
     return [Problem(second.path, said, second.place)]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """Equal also in kind: true is not 1, though Python thinks so."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other

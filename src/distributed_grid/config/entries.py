@@ -91,7 +91,7 @@ def dotted(steps: Steps) -> str:
     return text
 
 
-def leaves(data: Any, path: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+def leaves(data: object, path: Steps = ()) -> Iterator[tuple[Steps, object]]:
     """Each setting on its own. A list is one setting, unless it holds mappings (as `nodes` does)."""
     if isinstance(data, dict) and data:
         for key, value in data.items():

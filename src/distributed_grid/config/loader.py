@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias, get_args
+from typing import Final, TypeAlias, TypedDict, get_args
 
 from pydantic import BaseModel
 
@@ -44,7 +44,7 @@ def _in_section(model: type[BaseModel] | None, entry: Entry, path: Steps) -> Ite
             yield Problem(child.path, said, child.key_place)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     """The model of a section, or of a list's items."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
@@ -136,19 +136,28 @@ def _origins(config: GridConfig, root: Entry, file: str) -> dict[str, str]:
     return origins
 
 
-def effective_in_controller(running: Mapping[str, Any]) -> dict[str, Any]:
+Setting = TypedDict("Setting", {"value": object, "from": str})
+"""`from`: file:line:column, or "default"."""
+
+
+class Effective(TypedDict):
+    """Every setting in force, by its path."""
+
+    source: str
+    named_by: str
+    values: dict[str, Setting]
+
+
+def effective_in_controller(source: str, running: Mapping[str, object]) -> Effective:
     """The same for the configuration that a controller runs: its places in the file are no longer known."""
     return {
-        "source": running["source"],
+        "source": source,
         "named_by": "the running controller",
-        "values": {
-            dotted(steps): {"value": value, "from": running["source"]} for steps, value in leaves(running["config"])
-        },
+        "values": {dotted(steps): {"value": value, "from": source} for steps, value in leaves(running)},
     }
 
 
-def effective(loaded: LoadedConfig) -> dict[str, Any]:
-    """`{"source": file, "values": {path: {"value": ..., "from": "file:line:column" | "default"}}}`."""
+def effective(loaded: LoadedConfig) -> Effective:
     return {
         "source": str(loaded.source),
         "named_by": loaded.source.origin,

@@ -154,7 +154,7 @@ class GridConfig(Settings):
 
     @field_validator("nodes", mode="wrap")
     @classmethod
-    def _nodes_do_not_clash(cls, given: Any, validate: ValidatorFunctionWrapHandler) -> tuple[NodeConfig, ...]:
+    def _nodes_do_not_clash(cls, given: object, validate: ValidatorFunctionWrapHandler) -> tuple[NodeConfig, ...]:
         # Looked for in what was given, so that a clash is reported together with mistakes inside the nodes.
         problems = _clashes(given)
         try:
@@ -178,7 +178,7 @@ class GridConfig(Settings):
             raise ConfigInvalid("The configuration is not valid", because=[problem.line() for problem in problems])
         return config
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Every setting as plain JSON data, defaults and kept extras too."""
         return self.model_dump(mode="json")
 
@@ -216,7 +216,7 @@ def _clashes(given: Any) -> list[InitErrorDetails]:
     """Names used twice, and masters after the first."""
     problems: list[InitErrorDetails] = []
     first_with: dict[str, int] = {}
-    master: Any = None
+    master: object = None
     for index, node in enumerate(given if isinstance(given, Sequence) else ()):
         name, role = (_peek(node, field) for field in ("name", "role"))
         if isinstance(name, str) and (first := first_with.setdefault(name, index)) != index:
@@ -268,7 +268,7 @@ def _whole_as_int(value: Any) -> Any:
 _PREFIX = "#/$defs/"
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, object]:
     """A JSON Schema of the file, for editors: every setting, in every spelling."""
     schema = GridConfig.model_json_schema()
     for spelling in SPELLINGS:
@@ -285,7 +285,7 @@ def json_schema() -> dict[str, Any]:
 
 def _property(schema: dict[str, Any], section: dict[str, Any], path: Steps) -> dict[str, Any]:
     for step in path:
-        found: dict[str, Any] = _resolved(schema, section)["properties"][step]
+        found: dict[str, object] = _resolved(schema, section)["properties"][step]
         section = found
     return section
 

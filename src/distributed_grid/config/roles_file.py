@@ -6,7 +6,7 @@ The YAML has the same fields as in Python, and every mistake is reported at its 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from distributed_grid.config.entries import Entry, Problem, Steps
 from distributed_grid.config.finding import ConfigSource, absolute
@@ -113,7 +113,7 @@ class _Reader:
             self._note(error, entry)
             return None
 
-    def _fields(self, entry: Entry, given: dict[str, Any]) -> dict[str, Any]:
+    def _fields(self, entry: Entry, given: dict[str, object]) -> dict[str, object]:
         """A role's own fields, on top of those of its profile."""
         fields = {key: value for key, value in given.items() if key in FIELDS}
         if _CLASS in given:

@@ -29,7 +29,7 @@ E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
 
 
-def wrong(said: str, **context: Any) -> PydanticCustomError:
+def wrong(said: str, **context: object) -> PydanticCustomError:
     """A validation error with exactly these words."""
     return PydanticCustomError("grid", "{said}", {"said": said, **context})
 

@@ -4,7 +4,7 @@ The file is composed, not constructed: YAML's own nodes know the place of every 
 come in through an alias or a merge key), and nothing stops at the first duplicate key.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -83,7 +83,7 @@ class _Reader:
             raise _TooMuch(Problem(path[:3], f"aliases unfold to more than {_MOST_VALUES:,} values", place))
         return Entry(self._value(node, path), path, place, key_place)
 
-    def _value(self, node: Node, path: Steps) -> Any:
+    def _value(self, node: Node, path: Steps) -> object:
         known = ("map",) if isinstance(node, MappingNode) else ("seq",) if isinstance(node, SequenceNode) else _SCALARS
         if _kind(node) not in known:
             self._wrong(path, f"the tag {_shown_tag(node)} is not known here; write the plain value", node)
@@ -122,7 +122,7 @@ class _Reader:
                 found.setdefault(name, entry)
         return found
 
-    def _scalar(self, node: Node, path: Steps) -> Any:
+    def _scalar(self, node: Node, path: Steps) -> object:
         kind = _kind(node)
         if kind in _AS_TEXT:
             return node.value

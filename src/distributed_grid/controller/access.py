@@ -33,7 +33,7 @@ from distributed_grid.model.listening import plain_host
 from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
 from distributed_grid.wire.values import ErrorAnswer
 
-ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+ERRORS: Final[dict[int | str, dict[str, object]]] = {
     status: {"model": ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
 }
 """For OpenAPI: the errors that any call may return."""
@@ -98,7 +98,7 @@ def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
     return decided
 
 
-def needed_by(endpoint: Callable[..., Any]) -> Scope | None:
+def needed_by(endpoint: Callable[..., object]) -> Scope | None:
     """The scope that an endpoint states; raises at start-up if it states none, before any caller can reach it."""
     if not hasattr(endpoint, _NEEDED):
         raise TypeError(f"{endpoint.__name__} does not say who may call it: @needs(...) is missing")
@@ -237,7 +237,7 @@ def describe_token(app: FastAPI) -> None:
     """Describe the token in the OpenAPI document."""
     plain = app.openapi
 
-    def described() -> dict[str, Any]:
+    def described() -> dict[str, object]:
         spec = plain()
         spec["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         spec["security"] = [{"token": []}]

@@ -33,7 +33,7 @@ class GridController:
     def __init__(
         self,
         home: str,
-        config: dict[str, Any],
+        config: dict[str, object],
         config_source: str,
         ray_address: str,
         listening: dict[str, Any],
@@ -57,7 +57,7 @@ class GridController:
     def _start(
         self,
         home: str,
-        config: dict[str, Any],
+        config: dict[str, object],
         config_source: str,
         ray_address: str,
         listening: dict[str, Any],

@@ -1,6 +1,6 @@
 """The auditor and the audit log over HTTP."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import orjson
 from fastapi import APIRouter, Body, Query, Response
@@ -23,7 +23,7 @@ LOG_LASTS_S: Final = 1.0
 """Reading the log computes much, and only one thread of the controller computes at a time."""
 
 
-def audit_routes(engine: Engine, responses: dict[int | str, dict[str, Any]]) -> APIRouter:
+def audit_routes(engine: Engine, responses: dict[int | str, dict[str, object]]) -> APIRouter:
     """The routes; they have their prefix already."""
     api = APIRouter(prefix="/api/v1/audit", route_class=DirectRoute, responses=responses)
     reads: threads.Shared[tuple[Wanted, int], bytes] = threads.Shared(LOG_LASTS_S, of=threads.LOG_READS)

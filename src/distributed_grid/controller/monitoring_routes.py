@@ -1,6 +1,6 @@
 """Measurements over HTTP: nodes, pending demand, and Prometheus' `/metrics`."""
 
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, FastAPI, Query
 from fastapi.responses import Response
@@ -102,7 +102,7 @@ def add_metrics_route(app: FastAPI, engine: Engine) -> None:
         )
         return Response(await threads.READING.run(exposition, seen), media_type=CONTENT_TYPE_LATEST)
 
-    text: dict[str, Any] = {"content": {CONTENT_TYPE_LATEST.partition(";")[0]: {"schema": {"type": "string"}}}}
+    text: dict[str, object] = {"content": {CONTENT_TYPE_LATEST.partition(";")[0]: {"schema": {"type": "string"}}}}
     app.router.add_api_route(
         "/metrics",
         metrics,

@@ -23,7 +23,7 @@ _ANSWER_S: Final = 5.0
 _ALIVE: Final = gcs_pb2.GcsNodeInfo.GcsNodeState.ALIVE
 
 
-def connect(address: str, **options: Any) -> Unreached | None:
+def connect(address: str, **options: object) -> Unreached | None:
     """Join a running cluster as a driver, without log output; the reason if that fails. `auto`: this machine's cluster.
 
     `options`: for `ray.init`, in addition to or instead of those of a quiet driver.

@@ -67,7 +67,7 @@ class _Handle:
 
     actor: Any
     since: float
-    up: Any
+    up: object
     """A reference to its first answer; None once that came."""
     asked: Any | None = None
     """A reference to a requested reading that has not come."""
@@ -146,7 +146,7 @@ class Probes:
                 found[node_id] = Unread(self._why_late(self._handles[node_id]))
         return found
 
-    def on(self, node_id: NodeId, function: Callable[..., Any], *args: Any) -> Any:
+    def on(self, node_id: NodeId, function: Callable[..., object], *args: object) -> object:
         """Run a function on a node, in its probe; returns a reference to its result. Any thread may call this.
 
         A task would work, too. But for a controller whose starter has ended, Ray starts a new worker for every task:

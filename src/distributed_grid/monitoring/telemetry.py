@@ -110,7 +110,7 @@ def _pinned_unreported(shape: Shape, resources: Mapping[str, float], totals: _To
     return replace(shape, bundles=(replace(bundle, pin=Pin("its scheduling strategy", small)),))
 
 
-def _bundle(resources: Mapping[str, float], selectors: Iterable[Any], totals: _Totals) -> Bundle:
+def _bundle(resources: Mapping[str, float], selectors: Iterable[object], totals: _Totals) -> Bundle:
     """A resource that describes a node (`accelerator_type:H200`) is not an amount: it says which nodes are suitable."""
     wanted = {name: amount for name, amount in resources.items() if describes_a_node(name)}
     pin = None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.model.endings import TERM_S, why_it_ends
 from distributed_grid.model.times import clock, span
@@ -116,7 +116,7 @@ class ReclaimMessages:
     def _write(self, asked: AskedBack) -> None:
         self._put({"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)})
 
-    def _put(self, told: Mapping[str, Any]) -> None:
+    def _put(self, told: Mapping[str, object]) -> None:
         if self._file is None:
             return
         new = self._file.with_suffix(".new")

@@ -52,7 +52,7 @@ class Run:
     def is_over(self) -> bool:
         return self.ended is not None
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, object]:
         """As `--json` shows it."""
         from datetime import UTC, datetime
 

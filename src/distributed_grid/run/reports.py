@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 _KINDS: Final = {
     "escaped": "outside the lease",
@@ -58,7 +58,7 @@ class Reports:
             _line(kind, list(found), ran.get(kind, "")) for kind, found in self._found.items() if found or kind in ran
         ]
 
-    def _lines(self) -> Iterator[Mapping[str, Any]]:
+    def _lines(self) -> Iterator[Mapping[str, object]]:
         try:
             with self.path.open("rb") as file:
                 file.seek(self._at)

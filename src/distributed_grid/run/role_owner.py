@@ -42,7 +42,7 @@ class Answer:
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
 
-    def give(self, told: Mapping[str, Any]) -> None:
+    def give(self, told: Mapping[str, object]) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
             with suppress(OSError), os.fdopen(fd, "wb") as pipe:

@@ -44,7 +44,7 @@ class Order:
         """Where classes are looked up."""
         return str(Path(self.working_dir or ".").absolute())
 
-    def to_dict(self, home: GridHome, answer_fd: int) -> dict[str, Any]:
+    def to_dict(self, home: GridHome, answer_fd: int) -> dict[str, object]:
         return {
             "home": str(home.path),
             "name": self.name,

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import chain, pairwise, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -347,7 +347,7 @@ def _entry(line: bytes) -> Entry | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _json(line: bytes) -> Any:
+def _json(line: bytes) -> object:
     try:
         return orjson.loads(line)
     except ValueError:

@@ -83,7 +83,7 @@ def decode(data: bytes, cluster: ClusterIdentity) -> Recorded:
     return Recorded(nodes, series, np.array(times, dtype=np.float64), values)
 
 
-def _names(said: Any) -> tuple[str, ...]:
+def _names(said: object) -> tuple[str, ...]:
     if not isinstance(said, list) or not all(isinstance(name, str) for name in said) or len({*said}) < len(said):
         raise ValueError("its nodes or series are not different names")
     return tuple(said)

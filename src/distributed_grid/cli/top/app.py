@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -26,6 +26,16 @@ from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
+    from distributed_grid.wire.queue import Why
+
+T = TypeVar("T")
+
+
+class GrantedBoost(TypedDict):
+    """A boost, and why it was granted as it was."""
+
+    boost: Boost
+    why: Why
 
 
 class TopApp(App[None]):
@@ -80,12 +90,11 @@ class TopApp(App[None]):
         self._open("Workloads", self.looking.role_runs, runs_view)
 
     def _open(
-        self, title: str, fetch: Callable[[], Any], render: Callable[[Any, Canvas], str], node: str | None = None
+        self, title: str, fetch: Callable[[], T], render: Callable[[T, Canvas], str], node: str | None = None
     ) -> None:
         self.push_screen(Page(title, fetch, render, blocks=self._blocks, node=node))
 
-    def _boost(self, boost_id: str) -> dict[str, Any]:
-        """A boost, and why it was granted as it was."""
+    def _boost(self, boost_id: str) -> GrantedBoost:
         return {"boost": self.looking.boost(boost_id), "why": self.looking.why(boost_id)}
 
     def action_boost(self) -> None:
@@ -133,7 +142,7 @@ class TopApp(App[None]):
             self.notify(f"Boost {result['boost_id'][:8]} is {result['state']}")
 
 
-def boost_page(found: Mapping[str, Any], canvas: Canvas) -> str:
+def boost_page(found: GrantedBoost, canvas: Canvas) -> str:
     boost = found["boost"]
     owner = f"  of {boost['requester']}, team {boost['team']}; since {clock(boost['allocated_at'])}"
     inside = [f"  inside: {program}" for program in boost["programs"]]

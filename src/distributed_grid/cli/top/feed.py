@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from distributed_grid.cli.node_columns import POINTS
 from distributed_grid.cli.output import readable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EVERY_S: Final = 2.0
 _HISTORY_S: Final = 10.0  # nodes are measured every ten seconds
 
+T = TypeVar("T")
 Series = Mapping[str, Sequence[float | None]]
 
 
@@ -46,7 +47,7 @@ class Feed:
         self._history: dict[str, Series] = {}
         self._history_due = 0.0
         self._last_event = 0
-        self._controller: Any = None
+        self._controller: int | None = None
         self._stopping = False
         self._wake = threading.Event()
 
@@ -86,7 +87,7 @@ class Feed:
         return Seen(readable(status), self._history, readable(events))
 
 
-def attempt(call: Callable[[], Any]) -> Any:
+def attempt(call: Callable[[], T]) -> T | GridError:
     """The call's result; any exception is returned as an error to show."""
     try:
         return call()
@@ -96,7 +97,7 @@ def attempt(call: Callable[[], Any]) -> Any:
         return GridError("Internal error in grid top", because=[f"{type(error).__name__}: {error}"])
 
 
-def in_background(call: Callable[[], Any], then: Callable[[Any], None]) -> None:
+def in_background(call: Callable[[], T], then: Callable[[T | GridError], None]) -> None:
     """Run the call in its own thread; `then` gets the result, or the `GridError`, in that thread."""
 
     def run() -> None:

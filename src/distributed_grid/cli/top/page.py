@@ -1,7 +1,7 @@
 """A screen of text over the overview, kept up to date: a node, a boost, the queue, the teams, the workloads."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -16,8 +16,10 @@ from distributed_grid.cli.top.dialogs import error_text
 from distributed_grid.cli.top.feed import EVERY_S, in_background
 from distributed_grid.errors import GridError
 
+T = TypeVar("T")
 
-class Page(Screen[None]):
+
+class Page(Screen[None], Generic[T]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "dismiss", "Back"),
         Binding("b", "app.boost", "Boost"),
@@ -26,8 +28,8 @@ class Page(Screen[None]):
     def __init__(
         self,
         title: str,
-        fetch: Callable[[], Any],
-        render: Callable[[Any, Canvas], str],
+        fetch: Callable[[], T],
+        render: Callable[[T, Canvas], str],
         *,
         blocks: bool,
         node: str | None = None,
@@ -40,7 +42,7 @@ class Page(Screen[None]):
         self._show = render
         self._blocks = blocks
         self._asking = False
-        self._found: Any = None
+        self._found: T | None = None
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
@@ -62,7 +64,7 @@ class Page(Screen[None]):
         self._asking = True
         in_background(self._fetch, lambda found: self.app.call_from_thread(self._answered, found))
 
-    def _answered(self, found: Any) -> None:
+    def _answered(self, found: T | GridError) -> None:
         self._asking = False
         if not self.is_attached:
             return

@@ -72,7 +72,7 @@ def _node(name: NodeName, raylet: Raylet, facts: Mapping[str, Any] | None) -> No
 
 def _look_closer(node_id: NodeId) -> dict[str, Any]:
     """Its clock and surroundings; asked again while that takes long, since only a quick answer tells the time."""
-    answers: list[dict[str, Any]] = []
+    answers: list[dict[str, object]] = []
     while len(answers) < _SAMPLES:
         began, ticks = time.time(), time.monotonic()
         try:

@@ -4,12 +4,11 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 
-def surroundings(names: Sequence[str]) -> dict[str, Any]:
+def surroundings(names: Sequence[str]) -> dict[str, object]:
     """In what the node's raylet was started, and what time it is there."""
     env = _of_the_raylet() or os.environ
     return {

@@ -32,7 +32,7 @@ class Probe:
         self._count()
         threading.Thread(target=self._own.watch, name="grid-probe-watch", daemon=True).start()
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return {"pid": os.getpid()}
 
     def read(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Probe:
             "no_gpus_because": no_gpus_because,
         }
 
-    def do(self, function: Callable[..., Any], *args: Any) -> Any:
+    def do(self, function: Callable[..., object], *args: object) -> object:
         """Run a function on this node, beside the measuring."""
         return function(*args)
 
