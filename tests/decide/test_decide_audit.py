@@ -44,12 +44,12 @@ def _marks(total: ResourceVector, base: ResourceVector) -> Marks:
 
 
 def group_of(one: Lease, **changes: object) -> AuditedGroup:
-    built = AuditedGroup(one.placement_group or "", one.group_name, True, one.source, one.resources)
+    built = AuditedGroup(one.held_by or "", one.group_name, one.delivery, True, one.source, one.resources)
     return replace(built, **changes)  # type: ignore[arg-type]
 
 
 def reserved(id: str = "r1", **changes: object) -> Lease:
-    return lease(id, delivery=Delivery.RESERVE, placement_group=f"group-of-{id}", **changes)
+    return lease(id, delivery=Delivery.RESERVE, held_by=f"group-of-{id}", **changes)
 
 
 def at_node(name: str, **changes: object) -> Change:

@@ -16,6 +16,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from distributed_grid.errors import InvalidAmount, NoCapacity
 from distributed_grid.execution import groups
 from distributed_grid.execution.groups import ask, listed
+from distributed_grid.execution.port import Mechanism
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.leases import Delivery
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoost
@@ -200,47 +201,49 @@ def quiet(grid: LiveGrid) -> Iterator[None]:
 def test_groups_are_known_without_reading_the_list_of_all_that_ever_were(
     grid: LiveGrid, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = RayCluster(grid.address)
-    assert not cluster.groups()
+    reservations = RayCluster(grid.address).mechanisms[Delivery.RESERVE]
+    assert not reservations.there()
     monkeypatch.setattr(groups, "listed", lambda _: pytest.fail("the list was read again"))
 
     # Groups of other programs, one with another name and one with a name like grid's; and one of our own.
     others = [placement_group([{"CPU": 1}], name=name) for name in ("other", "grid-boost-nobodys")]
     assert all(group.wait(10) for group in others)
-    ours = cluster.reserve(lease("known", delivery=Delivery.RESERVE), grid.ids["lender"], 5)
+    ours = reservations.make(lease("known", delivery=Delivery.RESERVE), grid.ids["lender"], 5)
 
-    assert ours in {group.id for group in cluster.groups()}  # though the nodes may not show it yet
-    until(lambda: {group.name for group in cluster.groups()} == {"grid-boost-known", "grid-boost-nobodys"}, 5)
-    assert set(cluster.groups()) == set(listed(grid.address))
-    until(lambda: not asked_for(cluster, monkeypatch), 5)  # once the nodes show them, what is known is not asked for
-    assert {group.id for group in cluster.groups()} == {ours, others[1].id.hex()}
+    assert ours in {group.id for group in reservations.there()}  # though the nodes may not show it yet
+    until(lambda: {group.name for group in reservations.there()} == {"grid-boost-known", "grid-boost-nobodys"}, 5)
+    assert set(reservations.there()) == set(listed(grid.address))
+    # Once the nodes show them, what is known is not asked for.
+    until(lambda: not asked_for(reservations, monkeypatch), 5)
+    assert {group.id for group in reservations.there()} == {ours, others[1].id.hex()}
 
-    cluster.remove_group(ours)
-    assert ours not in {group.id for group in cluster.groups()}  # though the nodes may still show it
+    reservations.remove(ours)
+    assert ours not in {group.id for group in reservations.there()}  # though the nodes may still show it
     for group in others:
         remove_placement_group(group)
-    until(lambda: not cluster.groups(), 5)
+    until(lambda: not reservations.there(), 5)
     grid.settled()
 
 
 def test_a_group_that_waits_for_room_is_found_by_those_who_look_closely(grid: LiveGrid, quiet: None) -> None:
-    cluster = RayCluster(grid.address)
-    assert not cluster.groups()
+    reservations = RayCluster(grid.address).mechanisms[Delivery.RESERVE]
+    assert not reservations.there()
     waiting = placement_group([{"CPU": 64}], name="grid-boost-of-nobody")
 
-    assert not cluster.groups()
-    assert [(group.name, group.stands) for group in cluster.groups(afresh=True)] == [("grid-boost-of-nobody", False)]
-    assert [group.name for group in cluster.groups()] == ["grid-boost-of-nobody"]
+    assert not reservations.there()
+    found = reservations.there(afresh=True)
+    assert [(group.name, group.stands) for group in found] == [("grid-boost-of-nobody", False)]
+    assert [group.name for group in reservations.there()] == ["grid-boost-of-nobody"]
     remove_placement_group(waiting)
-    until(lambda: not cluster.groups(), 5)
+    until(lambda: not reservations.there(), 5)
 
 
-def asked_for(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The groups that one look at the cluster asks Ray about."""
+def asked_for(reservations: Mechanism, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The groups that one look asks Ray about."""
     asked: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(groups, "ask", lambda address, group_id: asked.append(group_id) or ask(address, group_id))
-        cluster.groups()
+        reservations.there()
     return asked
 
 

@@ -60,7 +60,7 @@ leases = st.builds(
     programs=st.lists(st.builds(Program, id=names, label=st.text(), until=instants), max_size=3).map(tuple),
     requester=st.text(),
     idempotency_key=st.none() | st.text(),
-    placement_group=st.none() | st.text(),
+    held_by=st.none() | st.text(),
     release_reason=st.none() | st.text(),
     release_asked_at=st.none() | instants,
     warnings=st.lists(st.text(), max_size=3).map(tuple),

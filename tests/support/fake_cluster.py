@@ -9,9 +9,9 @@ from fake_node import STEPS, FakeGroup, FakeWork, fixed, floats, vector
 from fake_world import FakeWorld
 
 from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
-from distributed_grid.execution.port import Group, Holder, NodeView, RayletGone, RayMap
+from distributed_grid.execution.port import Group, Holder, Mechanism, NodeView, RayletGone, RayMap
 from distributed_grid.faults import Point, fault_point
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.resources import ray_name
 from distributed_grid.model.roles.runs import RunId
@@ -53,6 +53,7 @@ class FakeCluster(FakeWorld):
         """Runs of roles, and how many placement groups each has."""
         """Of its processes, by id."""
         self._upcoming: list[_Upcoming] = []
+        self.mechanisms: dict[Delivery, Mechanism] = {Delivery.RESERVE: _Groups(self)}
 
     @classmethod
     def lagging(cls, seed: int) -> "FakeCluster":
@@ -178,7 +179,7 @@ class FakeCluster(FakeWorld):
     def groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
         self.passing("groups")
         found = tuple(
-            Group(g.id, g.name, g.placed, g.node_id if g.placed else None, vector(g.needs))
+            Group(g.id, g.name, Delivery.RESERVE, g.placed, g.node_id if g.placed else None, vector(g.needs))
             for g in self._groups.values()
         )
         self.passing("groups", after=True)
@@ -262,6 +263,18 @@ class FakeCluster(FakeWorld):
 
     def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
         return {}
+
+
+class _Groups:
+    """The cluster's groups as a mechanism."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.make = cluster.reserve
+        self.there = cluster.groups
+        self.remove = cluster.remove_group
+        self.is_idle = cluster.is_group_idle
+        self.holders = cluster.holders_in_group
+        self.cancel_tasks = cluster.cancel_tasks_in_group
 
 
 def _delays(seed: int, longest_s: float = LONGEST_LAG_S) -> Callable[[], float]:

@@ -164,7 +164,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
             return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
         said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
         until = None if boost["ending"] is None else boost["ending"]["deadline"]
-        if Delivery.named(boost["delivery"]).makes_group and until is not None:
+        if not Delivery.named(boost["delivery"]).moves_totals and until is not None:
             said += f"; what still runs in it at {clock(until)} is ended"
         return said
 

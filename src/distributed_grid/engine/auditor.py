@@ -99,8 +99,9 @@ class Auditor:
     async def repair(self, *, may_kill: bool = False, who: str = "") -> Report:
         """Repair what is safe to repair; then report what is left, and why."""
         p = self._p
-        first = audit(await self._look())
-        did = [] if not first else await self._carry_out(plan_repair(first, may_kill=may_kill))
+        facts = await self._look()
+        first = audit(facts)
+        did = [] if not first else await self._carry_out(plan_repair(first, may_kill=may_kill), facts)
         facts = await self._look_until_repaired()
         left, gone = _compared(first, audit(facts), all_of_now=True)
         no_resizing = p.cluster.why_no_transfers()
@@ -124,7 +125,7 @@ class Auditor:
                 left, unchanged_since = now_left, p.now()
         return facts
 
-    async def _carry_out(self, plan: RepairPlan) -> list[str]:
+    async def _carry_out(self, plan: RepairPlan, facts: AuditFacts) -> list[str]:
         p = self._p
         did = []
         if plan.rewrite_file:
@@ -135,9 +136,10 @@ class Auditor:
             for node, kinds in plan.claim.items():
                 if await p.applier.claim(node, kinds):
                     did.append(f"took the change of {', '.join(sorted(kinds))} on {node} for one to undo")
-        for group_id in sorted(plan.remove_groups):
-            await p.applier.remove_group(group_id, in_use=False)
-            did.append(f"removed the placement group {group_id}, in which nothing ran")
+        idle = (group for group in facts.groups if group.id in plan.remove_groups)
+        for group in sorted(idle, key=lambda group: group.id):
+            await p.applier.remove_group(group.delivery, group.id, in_use=False)
+            did.append(f"removed the {group.delivery.held_in} {group.id}, in which nothing ran")
         for lease_id in plan.kill_for:
             if (lease := p.ledger.get(lease_id)) is not None and lease.is_winding_down:
                 p.ledger.apply(lease, EndForced())
@@ -167,15 +169,15 @@ class Auditor:
 
     async def _with_work(self, facts: AuditFacts) -> AuditFacts:
         """Add the work, only where there should be none: each such question goes to every worker of a node."""
-        work_on = self._p.applier.work_on
+        applier = self._p.applier
         empty = groups_where_work_matters(facts)
         groups = [
-            replace(group, work=await work_on(group.node, group_id=group.id))
+            replace(group, work=await applier.work_in(group.delivery, group.id, group.node))
             if group.node and group.id in empty
             else group
             for group in facts.groups
         ]
-        work = {(node, kind): await work_on(node, kind=kind) for node, kind in where_work_matters(facts)}
+        work = {(node, kind): await applier.work_on(node, kind) for node, kind in where_work_matters(facts)}
         return replace(facts, groups=tuple(groups), work=work)
 
     async def _look_once(self) -> AuditFacts:
@@ -185,8 +187,8 @@ class Auditor:
         raylets = p.observer.naming.raylets
         names = {raylet.node_id: name for name, raylet in raylets.items()}
         groups = [
-            AuditedGroup(group.id, group.name, group.stands, names.get(group.node_id or ""), group.resources)
-            for group in await threads.AUDITS.run(p.cluster.groups, afresh=True)
+            AuditedGroup(g.id, g.name, g.delivery, g.stands, names.get(g.node_id or ""), g.resources)
+            for g in await p.applier.groups_afresh()
         ]
         stored = await threads.AUDITS.run(p.file.look)
         return AuditFacts(

@@ -6,7 +6,7 @@ read once at the start, and when certainty is needed.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,9 +16,11 @@ from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from distributed_grid.execution.port import Group, RayMap
+from distributed_grid.decide.monitoring.naming import Raylet
+from distributed_grid.execution import ray_rpc
+from distributed_grid.execution.port import Group, Holder, Raylets, RayMap
 from distributed_grid.faults import Point, fault_point
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.resources import ResourceVector, total
 
@@ -42,28 +44,6 @@ def asking_for(resources: ResourceVector) -> dict[str, Any]:
     return {"num_cpus": cpus, "num_gpus": gpus, "memory": memory or None, "resources": asked}
 
 
-def reserve(lease: Lease, node_id: NodeId, within_s: int) -> str | None:
-    """Reserve the lease's resources on its source; the group's id, or None if they are not free in time.
-
-    The group is detached: it outlives the process that made it, and is found by its name.
-    """
-    group = placement_group(
-        [lease.resources.to_ray()],
-        name=lease.group_name,
-        lifetime="detached",
-        bundle_label_selector=[{"ray.io/node-id": node_id}],
-    )
-    fault_point(Point.GROUP_MADE)
-    if group.wait(within_s):  # Ray accepts whole seconds only
-        return str(group.id.hex())
-    remove_placement_group(group)
-    return None
-
-
-def remove(group_id: str) -> None:
-    remove_placement_group(group_handle(group_id))
-
-
 GROUP_PREFIX: Final = "grid-boost-"
 _ON_A_NODE: Final = "bundle_group_"
 _TIMEOUT_S: Final = 5.0
@@ -71,11 +51,12 @@ _State: Final = gcs_pb2.PlacementGroupTableData.PlacementGroupState
 
 
 class Groups:
-    """Caches which groups exist. A group's id is never reused, and its name never changes."""
+    """The mechanism of `Delivery.RESERVE`. Caches which groups exist: a group's id is never reused, and its name never
+    changes."""
 
-    def __init__(self, gcs_address: str, totals: Callable[[], Mapping[NodeId, RayMap]]) -> None:
+    def __init__(self, gcs_address: str, nodes: Raylets) -> None:
         self._gcs_address = gcs_address
-        self._totals = totals
+        self._nodes = nodes
         self._one_at_a_time = threading.Lock()
         self._read_the_list = True
         self._ours: dict[str, Group] = {}
@@ -84,18 +65,40 @@ class Groups:
         self._made: set[str] = set()
         self._removed: set[str] = set()
 
-    def made(self, group_id: str) -> None:
+    def make(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
+        """The group is detached: it outlives the process that made it, and is found by its name."""
+        try:
+            group = placement_group(
+                [lease.resources.to_ray()],
+                name=lease.group_name,
+                lifetime="detached",
+                bundle_label_selector=[{"ray.io/node-id": node_id}],
+            )
+            fault_point(Point.GROUP_MADE)
+            if not group.wait(within_s):  # Ray accepts whole seconds only
+                remove_placement_group(group)
+                return None
+        except BaseException:
+            self._read_the_list = True  # a group may exist that is not known here
+            raise
+        group_id = str(group.id.hex())
         self._made.add(group_id)
+        return group_id
 
-    def removed(self, group_id: str) -> None:
+    def remove(self, group_id: str) -> None:
+        remove_placement_group(group_handle(group_id))
         self._removed.add(group_id)
 
-    def unsure(self) -> None:
-        """Read the list again next time: a group may exist that is not known here."""
-        self._read_the_list = True
+    def is_idle(self, raylet: Raylet, group_id: str) -> bool:
+        return ray_rpc.is_group_idle(raylet, group_id)
+
+    def holders(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
+        return ray_rpc.holders_in_group(raylet, group_id, self._gcs_address)
+
+    def cancel_tasks(self, group_id: str) -> int:
+        return ray_rpc.cancel_tasks_in_group(self._nodes.raylets(), group_id)
 
     def there(self, *, afresh: bool = False) -> tuple[Group, ...]:
-        """Grid's groups that exist. Only `afresh` finds those that other processes made and that hold nothing yet."""
         with self._one_at_a_time:
             whole, self._read_the_list = self._read_the_list or afresh, False
             try:
@@ -110,7 +113,7 @@ class Groups:
 
     def _looked_up(self, before: dict[str, Group]) -> dict[str, Group]:
         made = frozenset(self._made)
-        shown = {group_id for node in self._totals().values() for group_id in _groups_on(node)}
+        shown = {group_id for node in self._nodes.totals().values() for group_id in _groups_on(node)}
         self._others &= shown
         self._removed &= shown
         certain = {id_: group for id_, group in before.items() if group.stands and id_ in shown}
@@ -151,6 +154,7 @@ def _group(data: Any) -> Group | None:
     return Group(
         data.placement_group_id.hex(),
         data.name,
+        Delivery.RESERVE,
         stands=data.state == _State.CREATED,
         node_id=_only_place(bundle.node_id.hex() for bundle in data.bundles),
         resources=total([ResourceVector.from_ray(dict(bundle.unit_resources)) for bundle in data.bundles]),

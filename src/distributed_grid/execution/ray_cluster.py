@@ -1,17 +1,17 @@
 """The real cluster: all of `port.Cluster`, each part by the module that knows how."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 from distributed_grid.decide.monitoring.naming import Raylet
-from distributed_grid.execution import group_work, groups, private_raylet, processes, ray_rpc
+from distributed_grid.execution import group_work, private_raylet, processes, ray_rpc
 from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
-from distributed_grid.execution.port import Group, Holder, NodeView
+from distributed_grid.execution.port import Holder, Mechanism, NodeView
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.role_records import RayKeyValueStore, RoleRecords
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.runs import RunId
 from distributed_grid.model.work import Driver, Work
@@ -23,33 +23,10 @@ class RayCluster(RayGateway):
     def __init__(self, gcs_address: str) -> None:
         super().__init__(gcs_address)
         self._gates = DrainGates(self)
-        self._groups = Groups(gcs_address, self.totals)
+        self.mechanisms: Mapping[Delivery, Mechanism] = {Delivery.RESERVE: Groups(gcs_address, self)}
 
     def said_by(self, raylet: Raylet) -> NodeView | None:
         return ray_rpc.said_by(raylet)
-
-    def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
-        try:
-            group = groups.reserve(lease, node_id, within_s)
-        except BaseException:
-            self._groups.unsure()
-            raise
-        if group is not None:
-            self._groups.made(group)
-        return group
-
-    def groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
-        return self._groups.there(afresh=afresh)
-
-    def remove_group(self, group_id: str) -> None:
-        groups.remove(group_id)
-        self._groups.removed(group_id)
-
-    def is_group_idle(self, raylet: Raylet, group_id: str) -> bool:
-        return ray_rpc.is_group_idle(raylet, group_id)
-
-    def cancel_tasks_in_group(self, group_id: str) -> int:
-        return ray_rpc.cancel_tasks_in_group(self.raylets(), group_id)
 
     def work_of_job(self, job_id: str, group_id: str) -> Work:
         return group_work.work_of_job(self.gcs_address, job_id, group_id)
@@ -68,9 +45,6 @@ class RayCluster(RayGateway):
 
     def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]:
         return ray_rpc.holders_of(raylet, kind, self.gcs_address)
-
-    def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
-        return ray_rpc.holders_in_group(raylet, group_id, self.gcs_address)
 
     def kill(self, node_id: NodeId, victims: tuple[Holder, ...]) -> int:
         return len(processes.kill_workers(node_id, [victim.pid for victim in victims]))

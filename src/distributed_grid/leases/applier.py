@@ -3,15 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final
 
 from distributed_grid import threads
 from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.port import Cluster, Group, Holder, NodeView, says_who, youngest_covering
+from distributed_grid.execution.port import Cluster, Group, Holder, Mechanism, NodeView, says_who, youngest_covering
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.ledger import Ledger
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
 from distributed_grid.model.roles.runs import RunId
@@ -95,15 +96,20 @@ class Applier:
         with self._one_at_a_time:
             return self._reached
 
-    async def work_on(self, name: NodeName, *, kind: str | None = None, group_id: str | None = None) -> tuple[str, ...]:
-        """The work that holds a kind of resource on a node, or runs in a group there, in words. For the auditor."""
+    async def groups_afresh(self) -> tuple[Group, ...]:
+        """All of grid's groups in the cluster, without any cache. For the auditor."""
+        return await threads.AUDITS.run(self._groups, afresh=True)
+
+    async def work_on(self, name: NodeName, kind: str) -> tuple[str, ...]:
+        """The work that holds a kind of resource on a node, in words. For the auditor."""
         raylet = self._observer.naming.raylets.get(name)
-        if raylet is None:
-            return ()
-        if group_id is not None:
-            found = await threads.AUDITS.run(self._cluster.holders_in_group, raylet, group_id)
-        else:
-            found = await threads.AUDITS.run(self._cluster.holders_of, raylet, kind or CPU)
+        found = () if raylet is None else await threads.AUDITS.run(self._cluster.holders_of, raylet, kind)
+        return tuple(holder.describe() for holder in found)
+
+    async def work_in(self, delivery: Delivery, group_id: str, name: NodeName) -> tuple[str, ...]:
+        """The work that runs in a group on a node, in words. For the auditor."""
+        raylet, mechanism = self._observer.naming.raylets.get(name), self._cluster.mechanisms[delivery]
+        found = () if raylet is None else await threads.AUDITS.run(mechanism.holders, raylet, group_id)
         return tuple(holder.describe() for holder in found)
 
     async def look_ahead(self, lease: Lease) -> None:
@@ -116,7 +122,8 @@ class Applier:
         raylet = self._observer.naming.raylets.get(lease.source)
         if raylet is None:
             return None
-        return await threads.GRANTS.run(self._cluster.reserve, lease, raylet.node_id, within_s)
+        mechanism = self._cluster.mechanisms[lease.delivery]
+        return await threads.GRANTS.run(mechanism.make, lease, raylet.node_id, within_s)
 
     async def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
         """Those of these Ray processes that Ray knows to be gone; none, if Ray does not answer."""
@@ -141,47 +148,52 @@ class Applier:
 
     async def groups(self) -> dict[str, Group]:
         """Grid's groups in the cluster, by name. If another group has the same name, the boost's own one counts."""
-        found = await threads.ENGINE.run(self._cluster.groups)
-        recorded = {lease.placement_group for lease in self._ledger}
+        found = await threads.ENGINE.run(self._groups)
+        recorded = {lease.held_by for lease in self._ledger}
         return {group.name: group for group in sorted(found, key=lambda group: group.id in recorded)}
 
-    async def remove_group(self, group_id: str, *, in_use: bool = True) -> None:
+    def _groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
+        found = (mechanism.there(afresh=afresh) for mechanism in self._cluster.mechanisms.values())
+        return tuple(chain.from_iterable(found))
+
+    async def remove_group(self, delivery: Delivery, group_id: str, *, in_use: bool = True) -> None:
         """Cancel what is left in a group and remove it.
 
         A task that is not cancelled could hang for ever: Ray would retry it in a group that is gone. One may also
         have started unnoticed, so its owner is asked once more afterwards.
         """
+        mechanism = self._cluster.mechanisms[delivery]
         if in_use:
-            await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
+            await threads.ENGINE.run(mechanism.cancel_tasks, group_id)
         fault_point(Point.GROUP_CANCELLED)
-        await threads.ENGINE.run(self._cluster.remove_group, group_id)
+        await threads.ENGINE.run(mechanism.remove, group_id)
         fault_point(Point.GROUP_REMOVED)
-        sweep = asyncio.create_task(self._sweep(group_id))
+        sweep = asyncio.create_task(self._sweep(mechanism, group_id))
         self._sweeps.add(sweep)
         sweep.add_done_callback(self._sweeps.discard)
 
-    async def _sweep(self, group_id: str) -> None:
+    async def _sweep(self, mechanism: Mechanism, group_id: str) -> None:
         await asyncio.sleep(_SWEEP_AFTER_S)  # the removal's caller has its answer by then
-        await threads.ENGINE.run(self._cluster.cancel_tasks_in_group, group_id)
+        await threads.ENGINE.run(mechanism.cancel_tasks, group_id)
 
     async def is_idle(self, lease: Lease) -> bool:
         """True if certainly nothing runs in a reservation; quicker than listing its holders."""
         raylet = self._observer.naming.raylets.get(lease.source)
-        if raylet is None or lease.placement_group is None:
+        if raylet is None or lease.held_by is None:
             return False
-        return await threads.ENGINE.run(self._cluster.is_group_idle, raylet, lease.placement_group)
+        return await threads.ENGINE.run(self._cluster.mechanisms[lease.delivery].is_idle, raylet, lease.held_by)
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """The work that uses this lease's capacity; the work to end first comes first."""
-        place = lease.source if lease.delivery.makes_group else lease.target
+        place = lease.target if lease.delivery.moves_totals else lease.source
         raylet = self._observer.naming.raylets.get(place)
         if raylet is None:
             return ()
-        if not lease.delivery.makes_group:
+        if lease.delivery.moves_totals:
             return await threads.ENGINE.run(self._cluster.holders_of, raylet, lease.kind)
-        if lease.placement_group is None:
+        if lease.held_by is None:
             return ()
-        return await threads.ENGINE.run(self._cluster.holders_in_group, raylet, lease.placement_group)
+        return await threads.ENGINE.run(self._cluster.mechanisms[lease.delivery].holders, raylet, lease.held_by)
 
     async def who_holds(self, lease: Lease, units: int) -> str:
         return says_who(await self.holders(lease), lease.kind, units)

@@ -213,14 +213,14 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
     If the lease was released meanwhile, it goes on winding down.
     """
     group: str | None = None
-    if lease.delivery.makes_group:
+    if lease.delivery.moves_totals:
+        is_delivered = (await p.applier.converge()).delivered(lease)
+    else:
         group = await p.applier.reserve(lease, group_s)
         is_delivered = group is not None
-    else:
-        is_delivered = (await p.applier.converge()).delivered(lease)
     if p.ledger.get(lease.id) is None:
         if group is not None:
-            await p.applier.remove_group(group, in_use=False)
+            await p.applier.remove_group(lease.delivery, group, in_use=False)
         return None
     if not is_delivered:
         await _undo(p, lease)
@@ -242,7 +242,7 @@ async def _undo(p: EngineContext, lease: Lease) -> None:
     undone = lease
     if p.ledger.is_being_granted(lease.id):
         undone = p.ledger.apply(lease, NotDelivered("the source was busy after all", p.now()))
-    gone = undone.delivery.makes_group or (await p.applier.converge()).returned(undone)
+    gone = not undone.delivery.moves_totals or (await p.applier.converge()).returned(undone)
     if gone and p.ledger.get(lease.id) is not None:
         p.ledger.apply(lease, Returned())
     p.journal.note(

@@ -1,7 +1,7 @@
 """The reconciler: compares the ledger with the cluster and does what is missing, whatever happened before.
 
 It ends what expires, drains what winds down, completes grants that a crash interrupted, and repairs reservations:
-missing placement groups are made again, unknown ones removed.
+missing groups are made again, unknown ones removed.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ async def mend_groups(p: EngineContext) -> None:
     known = {lease.group_name for lease in (*before, *_reserved(p))}
     for name, group in groups.items():
         if name not in known:
-            p.journal.note("unknown_group", f"removed the placement group {name}, which belongs to no boost")
-            await p.applier.remove_group(group.id)
+            p.journal.note("unknown_group", f"removed the {group.delivery.held_in} {name}, which belongs to no boost")
+            await p.applier.remove_group(group.delivery, group.id)
     standing = {name: group.id for name, group in groups.items() if group.stands}
     for lease in active:
-        if standing.get(lease.group_name, lease.placement_group) != lease.placement_group:
+        if standing.get(lease.group_name, lease.held_by) != lease.held_by:
             _keep(p, lease, standing[lease.group_name])  # it was made again, but the reply was lost
     fallen = [lease for lease in active if lease.group_name not in standing]
     if fallen:
@@ -62,7 +62,7 @@ async def without_remnant(p: EngineContext, group: Group | None) -> str | None:
         return None
     if group.stands:
         return group.id
-    await p.applier.remove_group(group.id)
+    await p.applier.remove_group(group.delivery, group.id)
     return None
 
 
@@ -71,7 +71,7 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
     current = _still_active(p, lease)
     if current is None:
         if group is not None:  # it was released while its group was made
-            await p.applier.remove_group(group)
+            await p.applier.remove_group(lease.delivery, group)
     elif group is not None:
         _keep(p, lease, group)
         p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
@@ -95,7 +95,7 @@ def _still_active(p: EngineContext, lease: Lease) -> Lease | None:
 
 
 def _reserved(p: EngineContext) -> list[Lease]:
-    return [lease for lease in p.ledger if lease.delivery.makes_group]
+    return [lease for lease in p.ledger if not lease.delivery.moves_totals]
 
 
 log = logger()
@@ -325,7 +325,7 @@ class Reconciler:
                 continue
             p.ledger.apply(lease, Resumed())  # a release waits until the grant is settled
             try:
-                groups = await p.applier.groups() if lease.delivery.makes_group else {}
+                groups = {} if lease.delivery.moves_totals else await p.applier.groups()
                 if (group := await without_remnant(p, groups.get(lease.group_name))) is not None:
                     p.ledger.apply(lease, Delivered(group))
                 else:

@@ -49,9 +49,9 @@ def part_to_give(p: EngineContext, lease: Lease, units: int, given_id: str, *, w
         left = amount_of(lease.kind, lease.units - units)
         raise Refused(
             f"Boost {lease.id[:8]} is reserved, and cannot be given back in part",
-            because=["Ray cannot make a placement group smaller"],
-            try_next=f"Give all of it back (grid boost release {lease.id[:8]}), and ask for less: "
-            f"grid boost request {lease.target} {lease.kind} {left} --delivery reserve --source {lease.source}",
+            because=[f"Ray cannot make a {lease.delivery.held_in} smaller"],
+            try_next=f"Give all of it back (grid boost release {lease.id[:8]}), and ask for less: grid boost request "
+            f"{lease.target} {lease.kind} {left} --delivery {lease.delivery} --source {lease.source}",
         )
     return split_off(p, lease, units, given_id, who=who)
 
@@ -156,7 +156,7 @@ async def try_finish(
 
 
 async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bool:
-    if lease.placement_group is None:
+    if lease.held_by is None:
         return True
     now = p.now()
     left_s = ((lease.deadline or now) - now).total_seconds()
@@ -168,7 +168,7 @@ async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bo
     if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
         p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by its launcher
         return False
-    await p.applier.remove_group(lease.placement_group, in_use=bool(holders))
+    await p.applier.remove_group(lease.delivery, lease.held_by, in_use=bool(holders))
     return True
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
@@ -40,10 +40,12 @@ class AuditedNode:
 
 @dataclass(frozen=True, slots=True)
 class AuditedGroup:
-    """A placement group with a name of grid's."""
+    """Something with a name of grid's that holds capacity on a node, such as a placement group."""
 
     id: str
     name: str
+    delivery: Delivery
+    """The kind of lease that it is made for."""
     stands: bool
     node: NodeName | None
     """The node that holds it; None while it has no place, or on a node without a name."""

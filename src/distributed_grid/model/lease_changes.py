@@ -27,9 +27,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Change):
-    """The cluster shows the lease; a reservation has its placement group."""
+    """The cluster shows the lease; a reservation has its group."""
 
-    placement_group: str | None = None
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Resumed(Change):
 
 @dataclass(frozen=True, slots=True)
 class Regrouped(Change):
-    """The reservation has a new placement group."""
+    """The reservation has a new group."""
 
-    placement_group: str
+    held_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class NodeLost(Change):
 
 @dataclass(frozen=True, slots=True)
 class GroupLost(Change):
-    """The placement group vanished and could not be made again."""
+    """The reservation's group vanished and could not be made again."""
 
     release_reason: str
     release_asked_at: datetime
-    placement_group: None = None
+    held_by: None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,13 @@ _SHOWN_AS: Final = {
 }
 
 
+PLACEMENT_GROUP: Final = "placement group"
+
+
 @dataclass(frozen=True, slots=True)
 class _Traits:
     moves_totals: bool = False
-    makes_group: bool = False
+    held_in: str = ""
     can_split: bool = False
     needs_target: bool = False
 
@@ -50,8 +53,8 @@ class Delivery(StrEnum):
     _value_: str
     moves_totals: bool
     """The nodes' totals change: the source has less, the target more, and every Ray program sees it."""
-    makes_group: bool
-    """A placement group on the source holds the capacity, and the work runs there, inside the group."""
+    held_in: str
+    """In words, what holds the capacity on the source and has the work inside; empty if the totals move."""
     can_split: bool
     """A part of it can be returned."""
     needs_target: bool
@@ -71,7 +74,7 @@ class Delivery(StrEnum):
     # The source's raylet shrinks, the target's grows.
     TRANSFER = "transfer", _Traits(moves_totals=True, can_split=True, needs_target=True)
     # A placement group on the source, for the target's work. Ray cannot make it smaller.
-    RESERVE = "reserve", _Traits(makes_group=True)
+    RESERVE = "reserve", _Traits(held_in=PLACEMENT_GROUP)
 
 
 class DeliveryChoice(StrEnum):
@@ -187,7 +190,8 @@ class Lease(Terms):
     duration_s: float
     grace_s: float = 30.0
     on_grace_end: OnGraceEnd = OnGraceEnd.HOLD
-    placement_group: str | None = None
+    held_by: str | None = None
+    """The id of what holds it on the source, if its totals do not move."""
     release_reason: str | None = None
     release_asked_at: datetime | None = None
     warnings: tuple[str, ...] = field(default=())
@@ -257,6 +261,11 @@ class Lease(Terms):
     def next_due(self) -> datetime:
         """When the lease next needs action without a request."""
         return self.expires_at if self.notice is None else min(self.expires_at, self.notice.deadline)
+
+    @property
+    def placement_group(self) -> str | None:
+        """The id of its placement group, in which Ray's tasks and actors can run; None without one."""
+        return self.held_by if self.delivery.held_in == PLACEMENT_GROUP else None
 
     @property
     def group_name(self) -> str:

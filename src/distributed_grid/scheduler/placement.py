@@ -37,7 +37,6 @@ def carries_tasks(lease: Lease) -> bool:
     """Whether tasks can run in this boost: its group stands, and it is not asked back."""
     return (
         lease.purpose is Purpose.BOOST
-        and lease.delivery.makes_group
         and lease.state is LeaseState.ACTIVE
         and lease.placement_group is not None
         and lease.notice is None

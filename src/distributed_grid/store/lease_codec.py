@@ -32,6 +32,7 @@ _KEYS: Final = {
     "kind": "resource_type",
     "duration_s": "duration_seconds",
     "grace_s": "grace_seconds",
+    "held_by": "placement_group",
 }
 """Where the key in the file is not the field's name."""
 _NEVER_EMPTY: Final = {Lease: {"id", "source", "target", "kind", "team"}, Program: {"id"}}

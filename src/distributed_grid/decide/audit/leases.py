@@ -76,24 +76,24 @@ def groups_where_work_matters(facts: AuditFacts) -> frozenset[str]:
     return frozenset(
         group.id
         for group in facts.groups
-        if (lease := reserved.get(group.name)) is None or is_late(lease, facts.now) or group.id != lease.placement_group
+        if (lease := reserved.get(group.name)) is None or is_late(lease, facts.now) or group.id != lease.held_by
     )
 
 
 def _reserved(facts: AuditFacts) -> dict[str, Lease]:
-    return {lease.group_name: lease for lease in facts.leases if lease.delivery.makes_group}
+    return {lease.group_name: lease for lease in facts.leases if not lease.delivery.moves_totals}
 
 
 def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, ...]) -> bool:
     """True if the group only shares the name, and the boost's own group exists as well."""
-    return group.id != lease.placement_group and any(other.id == lease.placement_group for other in groups)
+    return group.id != lease.held_by and any(other.id == lease.held_by for other in groups)
 
 
 def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
     told = (
-        "no boost has this placement group"
+        f"no boost has this {group.delivery.held_in}"
         if lease is None
-        else f"a second placement group with the name of boost {lease.id[:8]}'s"
+        else f"a second {group.delivery.held_in} with the name of boost {lease.id[:8]}'s"
     )
     yield Finding(
         Code.UNKNOWN_GROUP,
@@ -109,19 +109,19 @@ def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
 
 
 def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Finding]:
-    own = next((group for group in named if group.id == lease.placement_group), None) or next(iter(named), None)
-    short = lease.id[:8]
+    own = next((group for group in named if group.id == lease.held_by), None) or next(iter(named), None)
+    short, what = lease.id[:8], lease.delivery.held_in
     if own is None:
-        kind, detail, to_do = Code.GROUP_MISSING, f"{lease.describe()}: its placement group is gone", _MADE_AGAIN
+        kind, detail, to_do = Code.GROUP_MISSING, f"{lease.describe()}: its {what} is gone", _MADE_AGAIN
     elif not own.stands:
         kind = Code.GROUP_FALLEN
-        detail, to_do = f"{lease.describe()}: its placement group has no place in the cluster", _MADE_AGAIN
-    elif own.id != lease.placement_group:
+        detail, to_do = f"{lease.describe()}: its {what} has no place in the cluster", _MADE_AGAIN
+    elif own.id != lease.held_by:
         kind, to_do = Code.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
-        detail = f"{lease.describe()}: a different placement group than the one in the ledger has its name"
+        detail = f"{lease.describe()}: a different {what} than the one in the ledger has its name"
     elif own.resources != lease.resources or own.node not in (None, lease.source):
         kind = Code.GROUP_DIFFERS
-        detail = f"{lease.describe()}: its placement group holds {own.resources.describe()}{_on(own)}"
+        detail = f"{lease.describe()}: its {what} holds {own.resources.describe()}{_on(own)}"
         to_do = f"Give it back and ask again: grid boost release {short}"
     else:
         return

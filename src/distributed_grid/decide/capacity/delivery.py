@@ -31,8 +31,9 @@ def choose_delivery(
     `why_not_there`: the target's machine is too busy for more work, and another machine is not.
     """
     wanted = ask.delivery or default
+    stays = next((each for each in Delivery if each == wanted and not each.moves_totals), Delivery.RESERVE)
     if ask.kind == GPU:
-        return DeliveryChoice(Delivery.RESERVE, "Ray cannot move GPUs between nodes; reserved on the lender")
+        return DeliveryChoice(stays, "Ray cannot move GPUs between nodes; reserved on the lender")
     if no_transfers_because is not None:
         if ask.delivery == Delivery.TRANSFER:
             raise TransfersUnavailable(
@@ -40,17 +41,17 @@ def choose_delivery(
                 because=[no_transfers_because],
                 try_next="Use --delivery reserve: the work then runs on the lender.",
             )
-        return DeliveryChoice(Delivery.RESERVE, f"no transfers here: {no_transfers_because}")
+        return DeliveryChoice(stays, f"no transfers here: {no_transfers_because}")
     if ask.source == ask.target:
-        return DeliveryChoice(Delivery.RESERVE, f"{target.name} sets it aside of its own")
+        return DeliveryChoice(stays, f"{target.name} sets it aside of its own")
     if ask.along:
-        return DeliveryChoice(Delivery.RESERVE, "several kinds together are reserved on one lender")
-    if wanted == Delivery.RESERVE:
-        return DeliveryChoice(Delivery.RESERVE, "reserve was asked for")
+        return DeliveryChoice(stays, "several kinds together are reserved on one lender")
+    if wanted == stays:
+        return DeliveryChoice(stays, f"{stays} was asked for")
     lacking = _hardware_lacks(ask, target) or why_not_there
     if wanted == "auto":
         if lacking:
-            return DeliveryChoice(Delivery.RESERVE, f"auto: {lacking}")
+            return DeliveryChoice(stays, f"auto: {lacking}")
         return DeliveryChoice(Delivery.TRANSFER, f"auto: {target.name}'s hardware can carry it")
     reason = "transfer was asked for" if ask.delivery else f"transfer is the default for {ask.kind}"
     if not lacking:
@@ -130,7 +131,7 @@ class Offer:
             ask, target, rules.default_delivery, rules.no_transfers_because, why_not_there=_too_busy(ask, nodes)
         )
         need = lent_resources(ask, choice.delivery, rules.companions)
-        reserves = choice.delivery.makes_group
+        reserves = not choice.delivery.moves_totals
         busy = {
             n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
         }

@@ -83,7 +83,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
     one, base = scale(kind), seen.snapshots[name].base[kind]
     left = base - sum(lease.units for lease in mine)
     # Capacity that is reserved elsewhere for the node is not in its total, but serves its work.
-    elsewhere = sum(lease.units for lease in mine if lease.delivery.makes_group)
+    elsewhere = sum(lease.units for lease in mine if not lease.delivery.moves_totals)
     lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
     units = min(lacking, left - left % one)
     if units >= one:

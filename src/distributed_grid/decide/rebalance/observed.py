@@ -35,7 +35,7 @@ def reserved(leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
     """
     found: dict[NodeName, ResourceVector] = {}
     for lease in leases:
-        if lease.delivery.makes_group and lease.holds_capacity and lease.target != lease.source:
+        if not lease.delivery.moves_totals and lease.holds_capacity and lease.target != lease.source:
             found[lease.source] = found.get(lease.source, ResourceVector()) + lease.resources
     return found
 
