@@ -108,6 +108,13 @@ class LiveTable(DataTable[Text]):
         """The key of the row under the cursor."""
         return self._keys[self.cursor_row] if 0 <= self.cursor_row < len(self._keys) else None
 
+    def action_scroll_top(self) -> None:
+        self.move_cursor(row=0)
+
+    def action_scroll_bottom(self) -> None:
+        """Also show the last row if the cursor is on it already, but out of sight."""
+        self.move_cursor(row=max(0, self.row_count - 1))
+
     def _change_cells(self, rows: list[list[Text]]) -> None:
         for number, row in enumerate(rows):
             for column, cell in enumerate(row):
