@@ -75,13 +75,13 @@ def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
 def test_the_end_key_shows_the_last_row_again_after_scrolling_away(tmp_path: Path) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees("^ worker-000 ")
-        await eyes.press_until("end", "^ worker-029 ")
+        await eyes.press_until("end", "^ worker-099 ")
         eyes.app.screen.query_one("#nodes").scroll_to(y=0, animate=False)  # as the mouse wheel does
         await eyes.sees("^ worker-000 ")
         await eyes.press("end")
-        await eyes.sees("^ worker-029 ", 10.0)
+        await eyes.sees("^ worker-099 ", 10.0)
 
-    with lively(tmp_path, 30) as grid:
+    with lively(tmp_path, 100) as grid:
         on_screen(grid.home, look)
 
 
