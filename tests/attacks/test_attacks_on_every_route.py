@@ -23,6 +23,7 @@ from served_grid import ServedGrid
 from distributed_grid.controller.access import OPEN, needs
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.errors import NotFound
+from distributed_grid.model.leases import Delivery
 from distributed_grid.model.principals import Scope
 
 ANY = "any token"
@@ -399,7 +400,7 @@ def test_a_strangers_task_of_the_same_name_ends_no_lease_of_others(
     def is_busy_after_all(lease: Any, *_: Any) -> None:
         tried.append(lease.source)
 
-    monkeypatch.setattr(fresh.cluster, "reserve", is_busy_after_all)
+    monkeypatch.setattr(fresh.cluster.mechanisms[Delivery.RESERVE], "make", is_busy_after_all)
     fresh.cluster.finish(busy["c"] or 0)
     until(lambda: {"b", "c"} <= set(tried), 30, "eve's placement was tried, and failed")
     until(lambda: not fresh.engine.scheduling.flights, 30, "and is over")
