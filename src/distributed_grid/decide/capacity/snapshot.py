@@ -151,13 +151,14 @@ class Snapshot(NodeTable):
         """
         if self.withheld_by_others(offer) is not None:
             return None
-        lenders = self.lenders
+        lenders = self._lenders
         if lasting:
-            lenders = tuple(node for node in lenders if not self.usage.has_moved_in(node.name, offer.need))
-        previous = self._lenders.get(known or "")
-        if previous in lenders and obstacle(previous, offer, self.usage) is None:
+            moved_in = self.usage.with_moved_in(offer.need)
+            lenders = {name: node for name, node in lenders.items() if name not in moved_in}
+        previous = lenders.get(known or "")
+        if previous is not None and obstacle(previous, offer, self.usage) is None:
             return previous.name
-        return best_lender(offer, lenders, self.usage)
+        return best_lender(offer, lenders.values(), self.usage)
 
     def has_it_itself(self, offer: Offer) -> bool:
         return self.withheld_by_others(offer) is None and has_it_itself(

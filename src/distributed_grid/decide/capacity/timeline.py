@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import device_room
-from distributed_grid.decide.capacity.feasibility import free_of, headroom_of
+from distributed_grid.decide.capacity.feasibility import free_of, headroom_of, left_of, within_limit
 from distributed_grid.decide.capacity.quotas import limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage
@@ -91,14 +91,14 @@ def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
 class NodeCalendar:
     """What one node can lend over time, if its own work and its headroom stay as they are."""
 
-    __slots__ = ("_calendar", "_moved_in", "_not_lent", "_rooms", "_usage", "node")
+    __slots__ = ("_calendar", "_headroom", "_moved_in", "_rooms", "_usage", "node")
 
     def __init__(self, node: Node, usage: Usage, ends: Ends, now: datetime) -> None:
         self.node, self._usage = node, usage
         self._calendar: Calendar[tuple[str, str]] = Calendar(now)
         self._rooms: dict[tuple[str, int], list[int]] = {}
         self._moved_in: dict[str, list[int]] = {}
-        self._not_lent: dict[tuple[str, int], int] = {}
+        self._headroom: dict[tuple[str, int], int] = {}
         free = dict(node.free)
         for kind, units in usage.lent_by(node.name).items():
             self._calendar.add(("lent", kind), units, now)
@@ -150,33 +150,34 @@ class NodeCalendar:
         return known
 
     def _room_by_time(self, kind: str, headroom: Headroom, headroom_no: int) -> Iterable[int]:
-        node, limit = self.node, self.node.limits.limit(kind)
-        not_lent = self._not_lent.get((kind, headroom_no))
-        if not_lent is None:
+        node, base = self.node, self.node.base[kind]
+        keeps = self._headroom.get((kind, headroom_no))
+        if keeps is None:
             free, lent = free_of(node, kind, self._usage), self._usage.lent(node.name, kind)
-            not_lent = headroom_of(node, kind, free, lent, headroom) + node.in_use.withheld[kind]
-            self._not_lent[kind, headroom_no] = not_lent
+            keeps = self._headroom[kind, headroom_no] = headroom_of(node, kind, free, lent, headroom)
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
         for free, taken, lent in zip(*rows, strict=True):
-            left = min(free, node.base[kind] - taken) - not_lent
-            yield left if limit is None else min(left, limit - lent)
+            yield within_limit(node, kind, left_of(node, kind, free, base - taken) - keeps, lent)
 
     def _own_rooms(self, kind: str) -> list[int]:
-        """How much the node could set aside for itself: `lending.own_room` over time, without headroom or limits."""
-        node = self.node
+        """How much the node could set aside for itself: `own_room` over time, without headroom or limits."""
+        node, base = self.node, self.node.base[kind]
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
-        return [
-            min(free, node.base[kind] + moved_in - taken) - node.in_use.withheld[kind]
-            for free, taken, moved_in in zip(*rows, strict=True)
-        ]
+        return [left_of(node, kind, free, base + moved_in - taken) for free, taken, moved_in in zip(*rows, strict=True)]
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
         """By kind, how much is asked above what is free then: the lowest leaves the most."""
-        calendar, base = self._calendar, self.node.base
-        return tuple(
-            units - min(calendar.at(("free", kind), when), base[kind] - calendar.at(("taken", kind), when))
-            for kind, units in need.items()
-        )
+        calendar, node = self._calendar, self.node
+        left = {
+            kind: left_of(
+                node,
+                kind,
+                calendar.at(("free", kind), when),
+                node.base[kind] - calendar.at(("taken", kind), when),
+            )
+            for kind in need
+        }
+        return tuple(units - left[kind] for kind, units in need.items())
 
     def lend(self, need: ResourceVector, begin: datetime, end: datetime | None, *, to_itself: bool = False) -> None:
         for kind, units in need.items():

@@ -1,6 +1,6 @@
 """Usage: what leases hold of each node and for each team, summed once for all callers."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -76,9 +76,9 @@ class Usage:
         sums = self._moved_in.get(node)
         return sums.get(kind, 0) if sums else 0
 
-    def has_moved_in(self, node: NodeName, kinds: Iterable[str]) -> bool:
-        """Whether any of these kinds was moved to the node."""
-        return (sums := self._moved_in.get(node)) is not None and any(sums.get(kind) for kind in kinds)
+    def with_moved_in(self, kinds: Collection[str]) -> set[NodeName]:
+        """The nodes to which any of these kinds was moved."""
+        return {node for node, sums in self._moved_in.items() if any(sums.get(kind) for kind in kinds)}
 
     def held(self, team: str, kind: str) -> int:
         """What a team holds of a kind, companions included."""
