@@ -7,12 +7,16 @@ import pytest
 from builders import NOON, amounts, ask, lease, node, sought
 
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.admission import plan_queue
+from distributed_grid.decide.queue.preemption import plan_preemption
 from distributed_grid.decide.scheduler.placing import choose, refusals
-from distributed_grid.model.leases import Delivery
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Refused
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Waiting
 
@@ -80,3 +84,65 @@ def test_in_the_queue_a_whole_gpu_waits_until_the_parts_are_back() -> None:
     (verdict,) = plan_queue([waiting], nodes, held, Usage.of(held), lambda _: NO_RULES, NOON)
     assert verdict.grant is None
     assert verdict.expected_start == NOON + timedelta(minutes=11)
+
+
+# -- tried, and later ----------------------------------------------------------------------------------------
+
+
+def of_a_gpu(id: str, minutes: float, amount: float = 0.6) -> Lease:
+    """A lease on a part of a GPU that ends so many minutes after noon."""
+    end = NOON + timedelta(minutes=minutes)
+    old = {"expires_at": end, "age_s": 3600.0, "priority": AllocationPriority.LOW}
+    return lease(id, kind="gpu", amount=amount, delivery=Delivery.RESERVE, **old)
+
+
+HELD = tuple(of_a_gpu(f"p{number}", 10 * number) for number in range(1, 5))
+FOUR = node("gpu1", cpus=8, gpus=4, used=amounts(gpu=2.4), gpu_parts=(6_000,) * 4)
+"""Each of its GPUs is held in part."""
+
+
+def test_a_part_that_is_tried_in_a_snapshot_is_on_one_device() -> None:
+    one = node("gpu1", gpus=2, used=amounts(gpu=0.6), gpu_parts=(6_000,))
+    capacity = Snapshot(NodeTable([TARGET, one]), Usage())
+    with capacity.trying():
+        granted = plan_grant(ask("gpu-master", "gpu", 0.6), capacity, capacity.usage)
+        assert isinstance(granted, Grant)
+        capacity.add(granted)
+        assert isinstance(plan_grant(ask("gpu-master", "gpu", 0.8), capacity, capacity.usage), Refused)
+    assert isinstance(plan_grant(ask("gpu-master", "gpu", 0.8), capacity, capacity.usage), Grant)
+
+
+def test_a_part_that_comes_back_in_a_snapshot_frees_its_device() -> None:
+    capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
+    two = ask("gpu-master", "gpu", 2)
+    with capacity.trying():
+        capacity.give_back(HELD[:1])
+        assert isinstance(plan_grant(two, capacity, capacity.usage), Refused), "one whole GPU and three parts of 0.4"
+        capacity.give_back(HELD[1:2])
+        assert isinstance(plan_grant(two, capacity, capacity.usage), Grant)
+    assert capacity["gpu1"] == FOUR
+
+
+def test_as_many_leases_yield_to_whole_gpus_as_hold_a_device_each() -> None:
+    urgent = ask("gpu-master", "gpu", 2, priority=AllocationPriority.HIGH)
+    capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
+    found = plan_preemption(urgent, capacity, NO_RULES, POLICIES[SharingPolicy.BALANCED], NOON)
+    assert found is not None
+    assert len(found.victims) == 2
+
+
+def test_whole_gpus_are_expected_when_as_many_devices_are_free() -> None:
+    waiting = Waiting("w", ask("gpu-master", "gpu", 2), NOON)
+    (verdict,) = plan_queue([waiting], NodeTable([TARGET, FOUR]), HELD, Usage.of(HELD), lambda _: NO_RULES, NOON)
+    assert (verdict.grant, verdict.expected_start) == (None, NOON + timedelta(minutes=20))
+
+
+def test_a_part_that_is_promised_for_later_is_on_one_device_then() -> None:
+    """From 12:10 both GPUs are free; the first two requests take a part of each, which leaves no 0.8 on either."""
+    held = lease("all", kind="gpu", amount=2, delivery=Delivery.RESERVE, expires_at=NOON + timedelta(minutes=10))
+    both = node("gpu1", cpus=8, gpus=2, used=amounts(gpu=2))
+    queue = [Waiting(f"w{number}", ask("gpu-master", "gpu", 0.6), NOON) for number in (1, 2)]
+    queue.append(Waiting("w3", ask("gpu-master", "gpu", 0.8), NOON))
+    found = plan_queue(queue, NodeTable([TARGET, both]), [held], Usage.of([held]), lambda _: NO_RULES, NOON)
+    begins = [verdict.expected_start for verdict in found]
+    assert begins == [NOON + timedelta(minutes=10)] * 2 + [NOON + timedelta(minutes=70)]

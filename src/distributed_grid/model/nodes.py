@@ -1,12 +1,12 @@
 """Nodes as seen at one instant."""
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 
 NodeName = str
 NodeId = str
@@ -86,11 +86,29 @@ class Node:
         """Equal for nodes on the same machine."""
         return (self.ip, self.host) if self.ip else (self.node_id, "")
 
+    def reserving(self, resources: ResourceVector) -> "Node":
+        """The node when one reservation more holds these resources there."""
+        part = gpu_part(resources)
+        parts = tuple(sorted((*self.gpu_parts, part))) if part else self.gpu_parts
+        return replace(self, free=self.free - resources, gpu_parts=parts)
+
+    def freeing(self, resources: ResourceVector) -> "Node":
+        """The node when a reservation that held these resources there is gone."""
+        parts = list(self.gpu_parts)
+        if (part := gpu_part(resources)) in parts:
+            parts.remove(part)
+        return replace(self, free=self.free + resources, gpu_parts=tuple(parts))
+
     def is_crowded_for(self, target: "Node", kind: str) -> bool:
         """Whether its machine is too busy to carry that node's work; never for nodes on one machine: the work stays
         there.
         """
         return kind in self.in_use.crowded and self.machine != target.machine
+
+
+def gpu_part(resources: ResourceVector) -> int:
+    """The part of a GPU that a reservation of these resources holds on one device; 0 if it holds whole GPUs or none."""
+    return resources[GPU] if resources[GPU] < scale(GPU) else 0
 
 
 class NodeTable(Mapping[NodeName, Node]):

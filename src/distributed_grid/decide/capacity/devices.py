@@ -14,7 +14,11 @@ _ONE: Final = scale(GPU)
 
 def device_room(node: Node, free: int, units: int) -> int:
     """How much of what is free a request for `units` can use: whole devices, or a part of the emptiest one."""
-    devices = free_devices(node.total[GPU], free, node.gpu_parts)
+    return most_on(free_devices(node.total[GPU], free, node.gpu_parts), units)
+
+
+def most_on(devices: Sequence[int], units: int) -> int:
+    """The same for devices that have so much left each."""
     return _ONE * devices.count(_ONE) if units >= _ONE else max(devices, default=0)
 
 

@@ -1,18 +1,18 @@
 """The capacity timeline: what nodes can lend and teams may have from now on, as leases end and slots are taken."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.devices import device_room
+from distributed_grid.decide.capacity.devices import free_devices, most_on
 from distributed_grid.decide.capacity.feasibility import free_of, headroom_of, left_of, within_limit
 from distributed_grid.decide.capacity.quotas import limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.nodes import Node, NodeTable, gpu_part
 from distributed_grid.model.plans import Grant, Headroom
 from distributed_grid.model.resources import GPU, ResourceVector
 from distributed_grid.model.teams import Team, Teams
@@ -91,7 +91,7 @@ def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
 class NodeCalendar:
     """What one node can lend over time, if its own work and its headroom stay as they are."""
 
-    __slots__ = ("_calendar", "_headroom", "_moved_in", "_rooms", "_usage", "node")
+    __slots__ = ("_calendar", "_headroom", "_moved_in", "_parts", "_rooms", "_usage", "node")
 
     def __init__(self, node: Node, usage: Usage, ends: Ends, now: datetime) -> None:
         self.node, self._usage = node, usage
@@ -99,7 +99,11 @@ class NodeCalendar:
         self._rooms: dict[tuple[str, int], list[int]] = {}
         self._moved_in: dict[str, list[int]] = {}
         self._headroom: dict[tuple[str, int], int] = {}
-        free = dict(node.free)
+        self._parts: set[int] = set()
+        """Every part of a GPU that is held at some time; how many of each are held, the calendar says."""
+        free, parts = dict(node.free), list(node.gpu_parts)
+        for part in parts:
+            self._hold_part(part, 1, now)
         for kind, units in usage.lent_by(node.name).items():
             self._calendar.add(("lent", kind), units, now)
         for kind, units in usage.taken_on(node.name).items():
@@ -116,6 +120,9 @@ class NodeCalendar:
                     self._calendar.add(("taken", kind), -units, end)
                     if lease.target != node.name:
                         self._calendar.add(("lent", kind), -units, end)
+                if (part := gpu_part(lease.resources)) in parts:
+                    parts.remove(part)
+                    self._hold_part(part, -1, end)
             elif lease.delivery.moves_totals:
                 # The part in use leaves with its work, so the free amount does not drop below zero.
                 gone = min(lease.units, max(0, free.get(lease.kind, 0)))
@@ -130,9 +137,8 @@ class NodeCalendar:
             (self._own_rooms(kind) if is_own else self.rooms(kind, headroom, headroom_no), units)
             for kind, units in offer.need.items()
         ]
-        if self.node.gpu_parts and GPU in offer.need:
-            free = self._own_rooms(GPU)
-            needs.append(([device_room(self.node, each, offer.need[GPU]) for each in free], offer.need[GPU]))
+        if self._parts and GPU in offer.need:
+            needs.append((list(self._device_rooms(offer.need[GPU])), offer.need[GPU]))
         borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
         lasts = timedelta(seconds=offer.ask.duration_s)
         return self._calendar.first(needs, lasts, since, until, closed=borrows)
@@ -165,6 +171,13 @@ class NodeCalendar:
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
         return [left_of(node, kind, free, base + moved_in - taken) for free, taken, moved_in in zip(*rows, strict=True)]
 
+    def _device_rooms(self, units: int) -> Iterator[int]:
+        """`device_room` over time."""
+        rows = [[(part, count) for count in self._calendar.row(("parts", str(part)))] for part in self._parts]
+        for free, *held in zip(self._own_rooms(GPU), *rows, strict=True):
+            parts = [part for part, count in held for _ in range(count)]
+            yield most_on(free_devices(self.node.total[GPU], free, parts), units)
+
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
         """By kind, how much is asked above what is free then: the lowest leaves the most."""
         calendar, node = self._calendar, self.node
@@ -185,12 +198,18 @@ class NodeCalendar:
             self._calendar.add(("taken", kind), units, begin, end)
             if not to_itself:
                 self._calendar.add(("lent", kind), units, begin, end)
+        if part := gpu_part(need):
+            self._hold_part(part, 1, begin, end)
         self._forget()
 
     def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:
         """Assume that borrowing frees nothing of the node's own; but meanwhile the node transfers none of the kind."""
         self._calendar.add(("moved in", kind), units, begin, end)
         self._forget()
+
+    def _hold_part(self, part: int, times: int, begin: datetime, end: datetime | None = None) -> None:
+        self._parts.add(part)
+        self._calendar.add(("parts", str(part)), times, begin, end)
 
     def _forget(self) -> None:
         """Drop the cached rows: times and amounts may have changed."""

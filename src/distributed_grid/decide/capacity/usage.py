@@ -13,13 +13,14 @@ _Sums = dict[str, dict[str, int]]
 class Usage:
     """The sums over all leases that hold capacity, under any delivery. A lease counts until it is back."""
 
-    __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team", "_taken")
+    __slots__ = ("_borrowed", "_lent", "_moved_in", "_moved_out", "_of_all", "_of_team", "_taken")
 
     def __init__(self) -> None:
         self._taken: _Sums = {}
         self._lent: _Sums = {}
         self._borrowed: _Sums = {}
         self._moved_in: _Sums = {}
+        self._moved_out: _Sums = {}
         self._of_team: _Sums = {}
         self._of_all: dict[str, int] = {}
 
@@ -35,14 +36,18 @@ class Usage:
         if lease.holds_capacity:
             self._count(lease.source, lease.target, lease.team, lease.resources, times)
             if lease.delivery.moves_totals:
-                _add(self._moved_in, lease.target, lease.kind, times * lease.units)
+                self._move(lease.source, lease.target, lease.kind, times * lease.units)
 
     def promise(self, grant: Grant, times: int = 1) -> None:
         """The same for a grant that is to become a lease."""
         ask = grant.ask
         self._count(grant.source, ask.target, ask.team, grant.resources, times)
         if grant.delivery.moves_totals:
-            _add(self._moved_in, ask.target, ask.kind, times * ask.units)
+            self._move(grant.source, ask.target, ask.kind, times * ask.units)
+
+    def _move(self, source: NodeName, target: NodeName, kind: str, units: int) -> None:
+        _add(self._moved_out, source, kind, units)
+        _add(self._moved_in, target, kind, units)
 
     def _count(self, source: NodeName, target: NodeName, team: str, resources: ResourceVector, times: int) -> None:
         for kind, units in resources.items():
@@ -56,7 +61,7 @@ class Usage:
     def without(self, leases: Iterable[Lease]) -> "Usage":
         """The sums as if these leases were back; for a what-if."""
         found = Usage()
-        for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_of_team"):
+        for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_moved_out", "_of_team"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
         found._of_all = dict(self._of_all)
         for lease in leases:
@@ -103,6 +108,10 @@ class Usage:
     def moved_to(self, node: NodeName) -> ResourceVector:
         """What was moved to a node."""
         return ResourceVector(self._moved_in.get(node))
+
+    def moved_from(self, node: NodeName) -> ResourceVector:
+        """What was moved from a node to others."""
+        return ResourceVector(self._moved_out.get(node))
 
     def held_by(self, team: str) -> ResourceVector:
         return ResourceVector(self._of_team.get(team))
