@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from builders import NOON, amounts, ask, lease, node, sought
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
@@ -146,3 +147,24 @@ def test_a_part_that_is_promised_for_later_is_on_one_device_then() -> None:
     found = plan_queue(queue, NodeTable([TARGET, both]), [held], Usage.of([held]), lambda _: NO_RULES, NOON)
     begins = [verdict.expected_start for verdict in found]
     assert begins == [NOON + timedelta(minutes=10)] * 2 + [NOON + timedelta(minutes=70)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "used", "asked", "short"),
+    [
+        ((0.6, 0.6, 0.6), 1.8, (0.4,), 0),
+        ((0.6, 0.6, 0.6), 1.8, (0.8,), 0.4),
+        ((0.6, 0.6, 0.6), 1.8, (0.4, 0.4, 0.4), 0),
+        ((0.6, 0.6, 0.6), 1.8, (0.4, 0.4, 0.4, 0.4), 0.4),
+        ((0.6, 0.6, 0.6), 1.8, (2,), 1.2),  # two of the parts have to leave
+        ((0.6,), 0.6, (2, 0.4), 0),
+        ((0.6,), 0.6, (2, 0.6), 0.2),
+        ((), 1, (2, 0.4), 0.4),
+    ],
+)
+def test_a_node_is_short_of_what_has_to_come_back_to_its_devices(
+    parts: tuple[float, ...], used: float, asked: tuple[float, ...], short: float
+) -> None:
+    held = tuple(amounts(gpu=part)["gpu"] for part in parts)
+    one = node("gpu1", gpus=3, used=amounts(gpu=used), gpu_parts=held)
+    assert short_of(one, *(amounts(gpu=each) for each in asked)) == amounts(gpu=short)

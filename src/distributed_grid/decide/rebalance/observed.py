@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
@@ -92,8 +93,7 @@ def short_by(kind: str, use: float, capacity: int, threshold: Threshold) -> int:
 
 def gap(shape: Shape, node: Node, count: int = 1) -> ResourceVector:
     """What a node lacks to start `count` of these at once."""
-    needs = shape.needs
-    return ResourceVector({kind: max(0, count * units - node.free[kind]) for kind, units in needs.items()})
+    return short_of(node, *(bundle.needs for bundle in shape.bundles), count=count)
 
 
 def fits_on_one_node(shape: Shape) -> bool:
