@@ -116,7 +116,7 @@ class NodeTable(Mapping[NodeName, Node]):
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
-        self._lendable: dict[str, int] = {}
+        self._shareable: dict[str, int] = {}
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]
@@ -140,15 +140,15 @@ class NodeTable(Mapping[NodeName, Node]):
         """The lenders with measured use that Ray does not count."""
         return tuple(n for n in self.lenders if n.in_use is not NOT_IN_USE)
 
-    def lendable(self, kind: str) -> int:
+    def shareable(self, kind: str) -> int:
         """All that the nodes' owners let others have of a kind, lent or not."""
-        if kind not in self._lendable:
-            self._lendable[kind] = sum(
+        if kind not in self._shareable:
+            self._shareable[kind] = sum(
                 node.base[kind] if (limit := node.limits.limit(kind)) is None else min(limit, node.base[kind])
                 for node in self.alive
                 if node.limits.can_share
             )
-        return self._lendable[kind]
+        return self._shareable[kind]
 
     @property
     def alive(self) -> "tuple[Node, ...]":

@@ -45,8 +45,8 @@ class Snapshot(NodeTable):
     def in_use(self) -> tuple[Node, ...]:
         return self._observed.in_use
 
-    def lendable(self, kind: str) -> int:
-        return self._observed.lendable(kind)
+    def shareable(self, kind: str) -> int:
+        return self._observed.shareable(kind)
 
     # -- trying -----------------------------------------------------------------------------------------------
 

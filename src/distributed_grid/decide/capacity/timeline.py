@@ -3,13 +3,12 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Generic, TypeVar
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import free_devices, most_on
 from distributed_grid.decide.capacity.feasibility import free_of, headroom_of, left_of, within_limit
-from distributed_grid.decide.capacity.quotas import limited
+from distributed_grid.decide.capacity.quotas import from_the_common_part, limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeTable, gpu_part
@@ -286,13 +285,11 @@ class CommonPool:
         """
         most, own = self._most, self._teams.of(offer.ask.team)
         needs = []
-        for kind, units in limited(offer.ask, offer.need, own, partial(most.held, own.name)).items():
-            held, withheld = most.held(own.name, kind), self._teams.withheld_in_all(kind)
-            if not withheld or held + units <= own.guaranteed[kind]:
-                continue
-            lendable = self._nodes.lendable(kind) + max(0, own.withheld_from_others(kind) - held)
-            if units > lendable - most.held_by_all(kind) - withheld:
-                needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
+        for kind, units in from_the_common_part(offer.ask, offer.need, own, self._teams, most):
+            kept_for_it = max(0, own.withheld_from_others(kind) - most.held(own.name, kind))
+            there_is = self._nodes.shareable(kind) + kept_for_it
+            if units > there_is - most.held_by_all(kind) - self._teams.withheld_in_all(kind):
+                needs.append(([there_is - gone for gone in self._gone.row(kind)], units))
         return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
 
     def take(self, grant: Grant, begin: datetime, end: datetime) -> None:

@@ -1,6 +1,7 @@
 """Usage: what leases hold of each node and for each team, summed once for all callers."""
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -8,6 +9,8 @@ from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector
 
 _Sums = dict[str, dict[str, int]]
+
+_BY_NODE: Final = ("_taken", "_lent", "_borrowed", "_moved_in", "_moved_out")
 
 
 class Usage:
@@ -61,11 +64,22 @@ class Usage:
     def without(self, leases: Iterable[Lease]) -> "Usage":
         """The sums as if these leases were back; for a what-if."""
         found = Usage()
-        for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_moved_out", "_of_team"):
+        for name in (*_BY_NODE, "_of_team"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
         found._of_all = dict(self._of_all)
         for lease in leases:
             found.count(lease, -1)
+        return found
+
+    def on(self, node: NodeName, more: ResourceVector) -> "Usage":
+        """The sums of one node alone, as if it lent this in addition."""
+        found = Usage()
+        for name in _BY_NODE:
+            if sums := getattr(self, name).get(node):
+                setattr(found, name, {node: dict(sums)})
+        for kind, units in more.items():
+            _add(found._taken, node, kind, units)
+            _add(found._lent, node, kind, units)
         return found
 
     def taken(self, node: NodeName, kind: str) -> int:
@@ -112,6 +126,13 @@ class Usage:
     def moved_from(self, node: NodeName) -> ResourceVector:
         """What was moved from a node to others."""
         return ResourceVector(self._moved_out.get(node))
+
+    def reserved_for_others(self, node: NodeName) -> ResourceVector:
+        """What is reserved on a node for other nodes.
+
+        What it reserves for itself is its own work. Capacity that moved away puts no load on the node.
+        """
+        return self.lent_by(node) - self.moved_from(node)
 
     def held_by(self, team: str) -> ResourceVector:
         return ResourceVector(self._of_team.get(team))

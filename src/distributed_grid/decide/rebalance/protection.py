@@ -21,7 +21,6 @@ from distributed_grid.decide.rebalance.observed import (
     gap,
     overloaded_key,
     own_part,
-    reserved,
     short_by,
     waiting_key,
 )
@@ -87,7 +86,7 @@ def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int
     snapshot = seen.snapshots.get(name)
     if snapshot is None:
         return None
-    for_others = reserved(seen.leases).get(name, ResourceVector())[kind]
+    for_others = seen.usage.reserved_for_others(name)[kind]
     part = own_part(snapshot, kind, for_others)
     if part is None or part < seen.thresholds[kind].high:
         return None
