@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import pytest
 from builders import NOON, amounts, ask, cpu, lease, limits, node, team, waits
 
+from distributed_grid.decide.capacity import slots
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
@@ -214,6 +216,16 @@ def test_what_no_wait_can_bring_is_told_from_what_may_come() -> None:
     assert plan(waits("a", 1), nodes=[node("gpu1", limits=limits(can_share=False))])["a"].is_hopeless
     assert not plan(waits("a", 4), nodes=[busy])["a"].is_hopeless
     assert not plan(waits("a", 9), nodes=[gpu1, node("gpu2", cpus=0, alive=False)])["a"].is_hopeless
+
+
+def test_no_calendars_of_nodes_are_built_for_a_request_that_only_its_team_s_limit_keeps_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots, "NodeCalendar", None)
+    loan = lent("x", 3, 30, team="blue")
+    nodes = [full(loan, cpus=8), *(node(f"idle-{number}") for number in range(3))]
+    found = plan(waits("blue", 2, team="blue"), nodes=nodes, leases=[loan], teams=[team("blue", borrows=cpu(4))])
+    assert (found["blue"].grant, found["blue"].expected_start) == (None, at(30))
 
 
 def test_of_its_own_team_only_who_is_done_in_time_passes_whom_the_limit_holds_back() -> None:

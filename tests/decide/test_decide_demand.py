@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.monitoring.demand import explain_demand, only_node, seen_since, wanted_from
+from distributed_grid.decide.rebalance.observed import gap
 from distributed_grid.model.demand import Bundle, Demand, LabelConstraint, Pending, Pin, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.resources import ResourceVector, describe
@@ -52,6 +53,24 @@ def test_of_several_nodes_the_one_that_comes_nearest_is_named() -> None:
     busy = NodeTable([named("a", cpus=8, used=amounts(cpu=7)), named("b", cpus=8, used=amounts(cpu=5))])
 
     assert why(task(amounts(cpu=4)), busy).detail == "b has 3 CPUs of 4 CPUs free"
+
+
+THREE = named("gpu3", gpus=3, used=amounts(gpu=1.8), gpu_parts=(6_000, 6_000, 6_000))
+"""Each of its devices has 0.4 free."""
+
+
+@pytest.mark.parametrize(
+    ("needs", "detail"),
+    [
+        (amounts(gpu=0.4), "gpu3 has room by now"),
+        (amounts(gpu=0.8), "gpu3 has 1.2 GPUs free, but only 0.4 GPUs on one device"),
+        (amounts(gpu=1), "gpu3 has 1.2 GPUs free, but only 0 GPUs as whole devices"),
+        (amounts(gpu=2), "gpu3 has 1.2 GPUs of 2 GPUs free"),
+    ],
+)
+def test_what_is_free_in_parts_is_no_room_for_more_than_one_device_has(needs: ResourceVector, detail: str) -> None:
+    assert why(task(needs, "gpu3"), NodeTable([THREE])).detail == detail
+    assert bool(gap(task(needs), THREE)) == ("room" not in detail)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,18 @@ from datetime import timedelta
 import pytest
 from builders import NOON, amounts, ask, lease, node, sought
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.admission import plan_queue
+from distributed_grid.decide.queue.preemption import plan_preemption, plan_relief
 from distributed_grid.decide.scheduler.placing import choose, refusals
-from distributed_grid.model.leases import Delivery
+from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Refused
+from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Waiting
 
@@ -80,3 +85,99 @@ def test_in_the_queue_a_whole_gpu_waits_until_the_parts_are_back() -> None:
     (verdict,) = plan_queue([waiting], nodes, held, Usage.of(held), lambda _: NO_RULES, NOON)
     assert verdict.grant is None
     assert verdict.expected_start == NOON + timedelta(minutes=11)
+
+
+# -- tried, and later ----------------------------------------------------------------------------------------
+
+
+def of_a_gpu(id: str, minutes: float, amount: float = 0.6) -> Lease:
+    """A lease on a part of a GPU that ends so many minutes after noon."""
+    end = NOON + timedelta(minutes=minutes)
+    old = {"expires_at": end, "age_s": 3600.0, "priority": AllocationPriority.LOW}
+    return lease(id, kind="gpu", amount=amount, delivery=Delivery.RESERVE, **old)
+
+
+HELD = tuple(of_a_gpu(f"p{number}", 10 * number) for number in range(1, 5))
+FOUR = node("gpu1", cpus=8, gpus=4, used=amounts(gpu=2.4), gpu_parts=(6_000,) * 4)
+"""Each of its GPUs is held in part."""
+
+
+def test_a_part_that_is_tried_in_a_snapshot_is_on_one_device() -> None:
+    one = node("gpu1", gpus=2, used=amounts(gpu=0.6), gpu_parts=(6_000,))
+    capacity = Snapshot(NodeTable([TARGET, one]), Usage())
+    with capacity.trying():
+        granted = plan_grant(ask("gpu-master", "gpu", 0.6), capacity, capacity.usage)
+        assert isinstance(granted, Grant)
+        capacity.add(granted)
+        assert isinstance(plan_grant(ask("gpu-master", "gpu", 0.8), capacity, capacity.usage), Refused)
+    assert isinstance(plan_grant(ask("gpu-master", "gpu", 0.8), capacity, capacity.usage), Grant)
+
+
+def test_a_part_that_comes_back_in_a_snapshot_frees_its_device() -> None:
+    capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
+    two = ask("gpu-master", "gpu", 2)
+    with capacity.trying():
+        capacity.give_back(HELD[:1])
+        assert isinstance(plan_grant(two, capacity, capacity.usage), Refused), "one whole GPU and three parts of 0.4"
+        capacity.give_back(HELD[1:2])
+        assert isinstance(plan_grant(two, capacity, capacity.usage), Grant)
+    assert capacity["gpu1"] == FOUR
+
+
+def test_as_many_leases_yield_to_whole_gpus_as_hold_a_device_each() -> None:
+    urgent = ask("gpu-master", "gpu", 2, priority=AllocationPriority.HIGH)
+    capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
+    found = plan_preemption(urgent, capacity, NO_RULES, POLICIES[SharingPolicy.BALANCED], NOON)
+    assert found is not None
+    assert len(found.victims) == 2
+
+
+def test_a_lender_takes_back_as_many_leases_as_hold_the_devices_that_it_needs() -> None:
+    capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
+    assert len(plan_relief("gpu1", amounts(gpu=2), capacity, POLICIES[SharingPolicy.BALANCED], NOON)) == 2
+
+
+def test_a_lender_takes_back_no_part_that_is_on_another_device_than_it_needs() -> None:
+    """Its own work has 0.7 beside `small` on one device, and 0.4 beside `half` on the other."""
+    held = (of_a_gpu("small", 10, 0.2), of_a_gpu("half", 10, 0.5))
+    full = node("gpu1", gpus=2, used=amounts(gpu=1.8), gpu_parts=(2_000, 4_000, 5_000, 7_000))
+    capacity = Snapshot(NodeTable([TARGET, full]), Usage.of(held), held)
+    assert plan_relief("gpu1", amounts(gpu=0.7), capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {"half": 5_000}
+
+
+def test_whole_gpus_are_expected_when_as_many_devices_are_free() -> None:
+    waiting = Waiting("w", ask("gpu-master", "gpu", 2), NOON)
+    (verdict,) = plan_queue([waiting], NodeTable([TARGET, FOUR]), HELD, Usage.of(HELD), lambda _: NO_RULES, NOON)
+    assert (verdict.grant, verdict.expected_start) == (None, NOON + timedelta(minutes=20))
+
+
+def test_a_part_that_is_promised_for_later_is_on_one_device_then() -> None:
+    """From 12:10 both GPUs are free; the first two requests take a part of each, which leaves no 0.8 on either."""
+    held = lease("all", kind="gpu", amount=2, delivery=Delivery.RESERVE, expires_at=NOON + timedelta(minutes=10))
+    both = node("gpu1", cpus=8, gpus=2, used=amounts(gpu=2))
+    queue = [Waiting(f"w{number}", ask("gpu-master", "gpu", 0.6), NOON) for number in (1, 2)]
+    queue.append(Waiting("w3", ask("gpu-master", "gpu", 0.8), NOON))
+    found = plan_queue(queue, NodeTable([TARGET, both]), [held], Usage.of([held]), lambda _: NO_RULES, NOON)
+    begins = [verdict.expected_start for verdict in found]
+    assert begins == [NOON + timedelta(minutes=10)] * 2 + [NOON + timedelta(minutes=70)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "used", "asked", "short"),
+    [
+        ((0.6, 0.6, 0.6), 1.8, (0.4,), 0),
+        ((0.6, 0.6, 0.6), 1.8, (0.8,), 0.4),
+        ((0.6, 0.6, 0.6), 1.8, (0.4, 0.4, 0.4), 0),
+        ((0.6, 0.6, 0.6), 1.8, (0.4, 0.4, 0.4, 0.4), 0.4),
+        ((0.6, 0.6, 0.6), 1.8, (2,), 1.2),  # two of the parts have to leave
+        ((0.6,), 0.6, (2, 0.4), 0),
+        ((0.6,), 0.6, (2, 0.6), 0.2),
+        ((), 1, (2, 0.4), 0.4),
+    ],
+)
+def test_a_node_is_short_of_what_has_to_come_back_to_its_devices(
+    parts: tuple[float, ...], used: float, asked: tuple[float, ...], short: float
+) -> None:
+    held = tuple(amounts(gpu=part)["gpu"] for part in parts)
+    one = node("gpu1", gpus=3, used=amounts(gpu=used), gpu_parts=held)
+    assert short_of(one, *(amounts(gpu=each) for each in asked)) == amounts(gpu=short)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from builders import NOON, amounts, ask, node, reading, sought
+from builders import NOON, amounts, ask, lease, node, reading, sought
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +12,13 @@ from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.measured import gpus_in_use, measured_use
 from distributed_grid.decide.monitoring.pressure import Threshold
+from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.scheduler.placing import refusals
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import MeasuredUse, Node, NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Refused
 from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Waiting
 from distributed_grid.model.resources import GB, ResourceVector
 from distributed_grid.model.snapshots import GpuProcess, GpuReading, NodeSnapshot
 
@@ -239,3 +241,16 @@ def test_a_node_whose_disk_is_full_lends_nothing_to_boosts_tasks_or_roles_and_sa
 def test_a_full_disk_does_not_keep_a_node_from_its_own_capacity() -> None:
     full = replace(HEAD, in_use=MeasuredUse(refuses={RefusalCode.DISK_FULL: FULL}))
     assert isinstance(plan("cpu", 1, full, own_too=True, delivery="reserve"), Grant)
+
+
+def test_a_later_slot_goes_to_the_lender_that_is_left_with_most_beside_what_other_programs_use() -> None:
+    crowded = lender("a", gpus=4, cpus=8, used=amounts(gpu=2), used_gpus=1, withheld=2)
+    calm = node("b", gpus=4, cpus=8, used=amounts(gpu=4))
+    held = [
+        lease(source, source, "gpu-master", kind="gpu", amount=amount, delivery=Delivery.RESERVE)
+        for source, amount in (("a", 2), ("b", 3))
+    ]
+    waiting = Waiting("w", ask("gpu-master", "gpu", 2), NOON)
+    nodes = NodeTable([node("gpu-master"), crowded, calm])
+    (verdict,) = plan_queue([waiting], nodes, held, Usage.of(held), lambda _: NO_RULES, NOON)
+    assert (verdict.grant, verdict.expected_source) == (None, "b")

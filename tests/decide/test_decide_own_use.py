@@ -1,11 +1,13 @@
 """What a node sets aside of its own for one program: nothing is lent, and nothing of it is lent on."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from builders import NOON, ask, cpu, lease, limits, node, waits
 
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.admission import plan_queue
@@ -83,8 +85,13 @@ def test_what_it_was_given_is_its_own_too() -> None:
 def test_it_is_not_taken_from_a_node_to_relieve_that_node() -> None:
     numbers = POLICIES[SharingPolicy.AGGRESSIVE]
     old = replace(set_aside(2), allocated_at=NOON.replace(hour=1))
-    assert plan_relief("gpu-master", cpu(2), [old], numbers, NOON) == ()
-    assert plan_relief("gpu-master", cpu(2), [replace(old, target="gpu1")], numbers, NOON)
+
+    def relief(held: Lease) -> Mapping[str, int]:
+        full = NodeTable([node("gpu-master", used=cpu(4)), node("gpu1")])
+        return plan_relief("gpu-master", cpu(2), Snapshot(full, Usage.of([held]), [held]), numbers, NOON)
+
+    assert not relief(old)
+    assert relief(replace(old, target="gpu1"))
 
 
 def test_one_who_waits_takes_its_own_as_soon_as_it_is_free_but_not_what_somebody_ahead_counts_on() -> None:

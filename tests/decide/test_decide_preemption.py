@@ -1,5 +1,6 @@
 """Which leases yield to a request that no node can meet, and which to a lender that needs its own back."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,14 +17,13 @@ from distributed_grid.decide.queue.preemption import (
     foresee_preemption,
     plan_preemption,
     plan_relief,
-    relief_units,
 )
 from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import CPU, ResourceVector
+from distributed_grid.model.resources import CPU, ResourceVector, total
 from distributed_grid.model.teams import Team, Teams
 
 BALANCED = POLICIES[SharingPolicy.BALANCED]
@@ -437,8 +437,19 @@ def test_what_then_is_granted_is_what_the_plan_says() -> None:
 # -- lender protection ---------------------------------------------------------------------------------------
 
 
-def relief(needed: ResourceVector, *leases: Lease, policy: SharingPolicy = SharingPolicy.BALANCED) -> list[str]:
-    return [victim.id for victim in plan_relief("gpu1", needed, leases, POLICIES[policy], NOON)]
+def relief(
+    needed: ResourceVector,
+    *leases: Lease,
+    policy: SharingPolicy = SharingPolicy.BALANCED,
+    teams: Teams | None = None,
+    given_up: Sequence[Lease] = (),
+) -> Mapping[str, int]:
+    """What a lender with nothing free takes back."""
+    base = amounts(cpu=64, memory=64, gpu=8)
+    lent = total([one.resources for one in leases if one.source == "gpu1" and one.delivery.moves_totals])
+    full = replace(node("gpu1", base=base), total=base - lent, free=ResourceVector())
+    capacity = Snapshot(NodeTable([node("gpu-master"), full]), Usage.of(leases), leases)
+    return plan_relief("gpu1", needed, capacity, POLICIES[policy], NOON, teams=teams, given_up=given_up)
 
 
 @pytest.mark.parametrize(
@@ -466,29 +477,33 @@ def test_a_lender_gets_back_what_it_needs_from_as_few_and_as_low_as_can_be(
 
 @pytest.mark.parametrize("policy", SharingPolicy)
 def test_lenders_are_protected_under_every_policy(policy: SharingPolicy) -> None:
-    assert relief(cpu(2), low("a"), policy=policy) == ["a"]
+    assert list(relief(cpu(2), low("a"), policy=policy)) == ["a"]
 
 
 def test_a_lender_takes_back_no_more_of_a_transfer_than_it_needs() -> None:
     held = [low("a", 6), reservation("g", amount=2, priority=LOW, **OLD), low("b", 1, state=LeaseState.RELEASING)]
-    needed = amounts(cpu=3, gpu=1)
-    found = plan_relief("gpu1", needed, held, BALANCED, NOON)
-    assert relief_units(found, needed, held) == {"a": 10_000, "g": 20_000}
+    assert relief(amounts(cpu=3, gpu=1), *held) == {"a": 10_000, "g": 20_000}
+
+
+def test_what_moves_to_another_lender_counts_as_back() -> None:
+    moves = low("moves")
+    assert relief(cpu(2), moves, low("stays"), given_up=[moves]) == {}
+    assert list(relief(cpu(3), moves, low("stays"), given_up=[moves])) == ["stays"]
 
 
 def test_a_lender_gets_back_what_is_above_guarantees_first() -> None:
     teams = Teams([team("web", guaranteed=cpu(2))])
     within, above = low("within", team="web"), low("above", team="ops", priority=HIGH)
-    assert [one.id for one in plan_relief("gpu1", cpu(2), [within, above], BALANCED, NOON)] == ["within"]
-    assert [one.id for one in plan_relief("gpu1", cpu(2), [within, above], BALANCED, NOON, teams=teams)] == ["above"]
-    assert len(plan_relief("gpu1", cpu(4), [within, above], BALANCED, NOON, teams=teams)) == 2, "but its own comes back"
+    assert list(relief(cpu(2), within, above)) == ["within"]
+    assert list(relief(cpu(2), within, above, teams=teams)) == ["above"]
+    assert len(relief(cpu(4), within, above, teams=teams)) == 2, "but its own comes back"
 
 
 def test_a_lender_takes_of_a_team_no_more_than_it_has_above_its_guarantee_before_it_takes_from_others() -> None:
     teams = Teams([team("web", guaranteed=cpu(4))])
     web = [low("web-1", 4, team="web"), low("web-2", 4, team="web")]
     ops = low("ops", 4, team="ops", priority=NORMAL)
-    found = [one.id for one in plan_relief("gpu1", cpu(8), [*web, ops], BALANCED, NOON, teams=teams)]
+    found = relief(cpu(8), *web, ops, teams=teams)
     assert "ops" in found
     assert len(found) == 2, "one of web's two boosts is within its guarantee"
 
@@ -496,8 +511,7 @@ def test_a_lender_takes_of_a_team_no_more_than_it_has_above_its_guarantee_before
 def test_a_lender_spares_critical_boosts_unless_one_within_a_guarantee_had_to_go_instead() -> None:
     teams = Teams([team("web", guaranteed=cpu(2))])
     within, critical = low("within", team="web"), low("critical", team="ops", priority=CRITICAL)
-    assert plan_relief("gpu1", cpu(2), [critical], BALANCED, NOON, teams=teams) == ()
-    found = plan_relief("gpu1", cpu(2), [within, critical], BALANCED, NOON, teams=teams)
-    assert [one.id for one in found] == ["critical"]
+    assert relief(cpu(2), critical, teams=teams) == {}
+    assert list(relief(cpu(2), within, critical, teams=teams)) == ["critical"]
     kept = low("kept", team="web", priority=CRITICAL)
-    assert plan_relief("gpu1", cpu(4), [kept, critical], BALANCED, NOON, teams=teams) == ()
+    assert relief(cpu(4), kept, critical, teams=teams) == {}

@@ -447,6 +447,19 @@ def test_what_is_on_its_way_is_not_asked_for_again(coming: Lease) -> None:
     assert Round(nodes=(MASTER, LENT), demand=(waiting,), leases=(coming,)).after(9) == ()
 
 
+def test_the_cpus_that_a_reserved_gpu_brings_back_are_not_asked_for_again() -> None:
+    lender = node("gpu1", cpus=4, gpus=1, used=amounts(cpu=4, gpu=1))
+    lender = replace(lender, total=lender.base - cpu(2), free=amounts(memory=16))
+    asked_back = lease(
+        "g", kind="gpu", amount=1, resources=amounts(gpu=1, cpu=1), delivery=Delivery.RESERVE, age_s=OLD,
+        notice=Notice(10_000, "", NOON, NOON),
+    )  # fmt: skip
+    waiting = demand(shape("gpu1", cpu=1), MASTER, lender)
+    held = (asked_back, lease("c", age_s=OLD))
+    assert Round(nodes=(MASTER, lender), demand=(waiting,), leases=held).after(9) == ()
+    assert Round(nodes=(MASTER, lender), demand=(waiting,), leases=held[1:]).after(9) != ()
+
+
 def test_no_more_is_taken_of_a_loan_than_the_lender_needs() -> None:
     lender = replace(LENDER, total=amounts(cpu=4, memory=16), free=amounts(cpu=1, memory=16))
     waiting = demand(shape("gpu1", cpu=2), MASTER, lender)

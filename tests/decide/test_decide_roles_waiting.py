@@ -37,10 +37,16 @@ def test_each_bundle_says_for_whom_it_waits_for_what_where(now: tuple[InventoryN
     assert line == f"n1: the bundle for 3 worker, 1 loader in the pool cpu_pool {end}"
 
 
+def test_whole_gpus_wait_for_whole_devices() -> None:
+    (line,) = told(workload(RoleSpec("trainer", gpus=2)), place("n1", gpus=4, gpu_parts=(0.6, 0.6, 0.6)))
+
+    assert line.endswith("; 2.2 GPUs are free, but only 1 GPU as whole devices")
+
+
 @pytest.mark.parametrize(
     ("now", "end"),
     [
-        (place("n1", gpus=2, gpu_parts=(0.6, 0.6)), "; 0.8 GPUs are free, but on one device 0.4 GPUs at most"),
+        (place("n1", gpus=2, gpu_parts=(0.6, 0.6)), "; 0.8 GPUs are free, but only 0.4 GPUs on one device"),
         (place("n1", gpus=2), ", which is free again"),
         (place("n1", gpus=1), ", which is free again"),
         (

@@ -333,3 +333,15 @@ def test_a_row_that_is_set_anew_is_as_in_a_new_table() -> None:
     for kind in ("cpu", "memory", "widget"):
         for name in ("total", "own", "lend"):
             assert (getattr(columns, name)[kind] == getattr(afresh, name)[kind]).all(), (name, kind)
+
+
+@pytest.mark.parametrize("kept", [Headroom("balanced", of_base=0.2), Headroom("conservative", of_idle=0.2)])
+def test_a_node_lacks_what_its_row_says_once_some_of_it_is_promised(kept: Headroom) -> None:
+    """Of 8 CPUs, 1.6 are kept and 2.4 promised. A promise makes neither the base nor the headroom smaller."""
+    asked = sought(HOME, node("gpu1", cpus=8), rules=Rules(headroom=kept), cpu=4.4)
+    row = asked.columns.row["gpu1"]
+    asked.columns.promise(row, cpu(2.4))
+    assert asked.columns.rooms("cpu", asked.columns.row["gpu-master"])[row] == cpu(4)["cpu"]
+    assert asked.columns.why_lacking(row, "gpu-master", cpu(4)) == ""
+    told = asked.columns.why_lacking(row, "gpu-master", cpu(4.4))
+    assert told == f"5.6 of 8 CPUs free, of which {kept.policy} keeps 1.6 free for its own work, 4.4 asked"

@@ -14,7 +14,7 @@ from distributed_grid.decide.capacity.returns import coming_back, part_of
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim
-from distributed_grid.decide.queue.preemption import Preemption, plan_preemption, plan_relief, relief_units
+from distributed_grid.decide.queue.preemption import Preemption, plan_preemption, plan_relief
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
@@ -195,11 +195,12 @@ needs = st.builds(lambda cpus, gpus: ResourceVector.of(cpu=cpus, gpu=gpus), st.i
 def test_relief_gives_a_lender_back_what_it_needs_or_all_that_may_go(
     world: World, needed: ResourceVector, numbers: PolicyNumbers
 ) -> None:
-    victims = plan_relief("a", needed, world.leases, numbers, NOON)
+    capacity = Snapshot(world.nodes(), world.usage(), world.leases)
+    units = plan_relief("a", capacity["a"].free + needed, capacity, numbers, NOON)
+    victims = [lease for lease in world.leases if lease.id in units]
     may_go = [v for v in able(world, numbers, "a") if v.priority is not AllocationPriority.CRITICAL]
     assert all(victim in may_go for victim in victims)
     on_the_way = _sum([lease for lease in coming_back(world.leases) if lease.source == "a"])
-    units = relief_units(victims, needed, world.leases)
     parts = [part_of(victim, units[victim.id]) for victim in victims]
     for came in (victims, parts):
         gets, could_get = on_the_way + _sum(list(came)), on_the_way + _sum(may_go)

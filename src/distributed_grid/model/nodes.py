@@ -1,12 +1,12 @@
 """Nodes as seen at one instant."""
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 
 NodeName = str
 NodeId = str
@@ -86,6 +86,19 @@ class Node:
         """Equal for nodes on the same machine."""
         return (self.ip, self.host) if self.ip else (self.node_id, "")
 
+    def reserving(self, resources: ResourceVector) -> "Node":
+        """The node when one reservation more holds these resources there."""
+        part = gpu_part(resources)
+        parts = tuple(sorted((*self.gpu_parts, part))) if part else self.gpu_parts
+        return replace(self, free=self.free - resources, gpu_parts=parts)
+
+    def freeing(self, resources: ResourceVector) -> "Node":
+        """The node when a reservation that held these resources there is gone."""
+        parts = list(self.gpu_parts)
+        if (part := gpu_part(resources)) in parts:
+            parts.remove(part)
+        return replace(self, free=self.free + resources, gpu_parts=tuple(parts))
+
     def is_crowded_for(self, target: "Node", kind: str) -> bool:
         """Whether its machine is too busy to carry that node's work; never for nodes on one machine: the work stays
         there.
@@ -93,12 +106,17 @@ class Node:
         return kind in self.in_use.crowded and self.machine != target.machine
 
 
+def gpu_part(resources: ResourceVector) -> int:
+    """The part of a GPU that a reservation of these resources holds on one device; 0 if it holds whole GPUs or none."""
+    return resources[GPU] if resources[GPU] < scale(GPU) else 0
+
+
 class NodeTable(Mapping[NodeName, Node]):
     """The nodes of the cluster by name, in name order."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes = {n.name: n for n in sorted(nodes, key=lambda n: n.name)}
-        self._lendable: dict[str, int] = {}
+        self._shareable: dict[str, int] = {}
 
     def __getitem__(self, name: NodeName) -> Node:
         return self._nodes[name]
@@ -122,15 +140,15 @@ class NodeTable(Mapping[NodeName, Node]):
         """The lenders with measured use that Ray does not count."""
         return tuple(n for n in self.lenders if n.in_use is not NOT_IN_USE)
 
-    def lendable(self, kind: str) -> int:
+    def shareable(self, kind: str) -> int:
         """All that the nodes' owners let others have of a kind, lent or not."""
-        if kind not in self._lendable:
-            self._lendable[kind] = sum(
+        if kind not in self._shareable:
+            self._shareable[kind] = sum(
                 node.base[kind] if (limit := node.limits.limit(kind)) is None else min(limit, node.base[kind])
                 for node in self.alive
                 if node.limits.can_share
             )
-        return self._lendable[kind]
+        return self._shareable[kind]
 
     @property
     def alive(self) -> "tuple[Node, ...]":

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import lent_resources
-from distributed_grid.decide.capacity.feasibility import own_room
+from distributed_grid.decide.capacity.feasibility import has_room
 from distributed_grid.decide.leases.ownership import check_may_change, owned_task
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.errors import InvalidRequest, TargetNotFound
@@ -18,7 +18,9 @@ from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.loops import Loop
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import NO_HEADROOM
 from distributed_grid.model.principals import Principal, Scope
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import (
     Placement,
     ScheduledTask,
@@ -73,7 +75,7 @@ async def let_the_view_catch_up(p: EngineContext, task: ScheduledTask) -> None:
         if node is None or not node.alive:
             return
         usage = p.ledger.usage
-        if all(units <= own_room(node, kind, usage) for kind, units in task.needs.items()):
+        if has_room(node, ResourceVector(task.needs), usage, NO_HEADROOM, is_own=True):
             return
         idle = {kind: node.base[kind] + usage.moved_in(node.name, kind) for kind in task.needs}
         if any(units > idle[kind] - usage.taken(node.name, kind) for kind, units in task.needs.items()):

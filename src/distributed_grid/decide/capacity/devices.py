@@ -4,17 +4,60 @@ Ray reports how much is free on all devices of a node together, and which parts 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from distributed_grid.model.nodes import Node
-from distributed_grid.model.resources import GPU, scale
+from distributed_grid.model.resources import GPU, ResourceVector, describe, scale, total
 
 _ONE: Final = scale(GPU)
 
 
-def device_room(node: Node, free: int, units: int) -> int:
-    """How much of what is free a request for `units` can use: whole devices, or a part of the emptiest one."""
+class WithDevices(Protocol):
+    """What is known of a node: a node of the cluster, or one of an inventory for roles."""
+
+    @property
+    def total(self) -> ResourceVector: ...
+    @property
+    def free(self) -> ResourceVector: ...
+    @property
+    def gpu_parts(self) -> tuple[int, ...]: ...
+
+
+def short_of(node: WithDevices, *needs: ResourceVector, count: int = 1) -> ResourceVector:
+    """How much at least has to come back before Ray has room for all these needs there at once, `count` times.
+
+    Nothing: there is room now. A part of a GPU needs so much on one device, and a whole GPU a device that is free.
+    """
+    together = needs[0] if len(needs) == 1 else total(needs)
+    found = {kind: max(0, count * units - node.free[kind]) for kind, units in together.items()}
+    if GPU in found:
+        found[GPU] = devices_short(node, node.free[GPU], [each[GPU] for each in needs if GPU in each] * count)
+    return ResourceVector(found)
+
+
+def devices_short(node: WithDevices, free: int, asked: Sequence[int]) -> int:
+    """The same for amounts of GPUs, where so much is free: whole devices first, then the parts in each of three orders:
+    largest first, as listed, and reversed."""
     devices = free_devices(node.total[GPU], free, node.gpu_parts)
+    whole = sum(-(-units // _ONE) for units in asked if units >= _ONE)
+    parts = [units for units in asked if units < _ONE]
+    short = _ONE * whole - sum(devices[:whole])
+    orders = (sorted(parts, reverse=True), parts, parts[::-1]) if len(parts) > 1 else (parts,)
+    return short + min(_placed(devices[whole:], order)[1] for order in orders)
+
+
+def describe_room(node: WithDevices, units: int) -> str:
+    """ "0.4 GPUs on one device", "1 GPU as whole devices": what a request for so many units can use of what is free."""
+    room = most_on(free_devices(node.total[GPU], node.free[GPU], node.gpu_parts), units)
+    return f"{describe(GPU, room)} {'on one device' if units < _ONE else 'as whole devices'}"
+
+
+def device_room(node: WithDevices, free: int, units: int) -> int:
+    """How much of what is free a request for `units` can use: whole devices, or a part of the emptiest one."""
+    return most_on(free_devices(node.total[GPU], free, node.gpu_parts), units)
+
+
+def most_on(devices: Sequence[int], units: int) -> int:
+    """The same for devices that have so much left each."""
     return _ONE * devices.count(_ONE) if units >= _ONE else max(devices, default=0)
 
 
@@ -45,13 +88,23 @@ def beside(devices: Sequence[int], parts: Sequence[int]) -> list[int] | None:
 
     Each part goes to the fullest device that can hold it, as Ray does it.
     """
-    left = list(devices)
+    left, short = _placed(devices, parts)
+    return None if short else left
+
+
+def _placed(devices: Sequence[int], parts: Sequence[int]) -> tuple[list[int], int]:
+    """What the devices have left, and how much parts that do not fit lack on the emptiest device, which they fill."""
+    left, short = list(devices), 0
     for part in parts:
         able = [number for number, room in enumerate(left) if room >= part]
-        if not able:
-            return None
-        left[min(able, key=left.__getitem__)] -= part
-    return left
+        if able:
+            left[min(able, key=left.__getitem__)] -= part
+        else:
+            emptiest = max(left, default=0)
+            short += part - emptiest
+            if left:
+                left.remove(emptiest)
+    return left, short
 
 
 def _as_few_as_can_be(free: int) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from distributed_grid.decide.capacity.delivery import Offer, most_within
 from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import Node, NodeName
+from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName
 from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
@@ -22,14 +22,19 @@ def free_of(node: Node, kind: str, usage: Usage) -> int:
 
     Ray's view of what is free may be a moment old; grid's count of what it has lent is not.
     """
-    return min(node.free[kind], node.base[kind] - usage.taken(node.name, kind)) - node.in_use.withheld[kind]
+    return left_of(node, kind, node.free[kind], node.base[kind] - usage.taken(node.name, kind))
 
 
 def own_room(node: Node, kind: str, usage: Usage) -> int:
     """How much a node can set aside for itself: capacity that was moved to it counts as its own."""
     moved_in = usage.moved_in(node.name, kind)
-    has = node.base[kind] + moved_in - usage.taken(node.name, kind)
-    return min(node.free[kind], has) - node.in_use.withheld[kind]
+    return left_of(node, kind, node.free[kind], node.base[kind] + moved_in - usage.taken(node.name, kind))
+
+
+def left_of(node: Node, kind: str, free: int, not_taken: int) -> int:
+    """What is left when Ray has `free` free and leases leave `not_taken`: now, or at a later moment."""
+    left = free if free < not_taken else not_taken
+    return left if node.in_use is NOT_IN_USE else left - node.in_use.withheld[kind]
 
 
 def room(node: Node, kind: str, usage: Usage, headroom: Headroom) -> int:
@@ -39,13 +44,19 @@ def room(node: Node, kind: str, usage: Usage, headroom: Headroom) -> int:
 
 def room_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
     """The same for a moment at which `free` is free and `lent` is lent."""
-    left = free if headroom is NO_HEADROOM else free - headroom_of(node, kind, free, lent, headroom)
+    return within_limit(node, kind, free - headroom_of(node, kind, free, lent, headroom), lent)
+
+
+def within_limit(node: Node, kind: str, left: int, lent: int) -> int:
+    """How much of what is left beside its headroom a node may lend, in addition to what it lends already."""
     limit = node.limits.limit(kind)
     return left if limit is None or left < limit - lent else limit - lent
 
 
 def headroom_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
     """How much of its free capacity a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
+    if headroom is NO_HEADROOM:
+        return 0
     most = 0.0
     if headroom.of_base:
         most = headroom.of_base * node.base[kind]

@@ -1,6 +1,6 @@
 """What a team may have: its own guarantee, its limit above that, and what other teams withhold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from distributed_grid.decide.capacity.usage import Usage
@@ -47,11 +47,9 @@ def why_withheld_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usa
     if not teams.closed:
         return None
     own = teams.of(ask.team)
-    for kind, units in limited(ask, need, own, partial(usage.held, own.name)).items():
+    for kind, units in from_the_common_part(ask, need, own, teams, usage):
         withheld = teams.withheld_by_team(kind)
-        if not withheld or usage.held(own.name, kind) + units <= own.guaranteed[kind]:
-            continue
-        common = nodes.lendable(kind) - usage.held_by_all(kind)
+        common = nodes.shareable(kind) - usage.held_by_all(kind)
         if units <= common - teams.withheld_in_all(kind):
             continue  # enough is left even if they used nothing of theirs
         unused = sum(max(0, most - usage.held(name, kind)) for name, most in withheld if name != own.name)
@@ -62,6 +60,18 @@ def why_withheld_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usa
                 f"{amount_of(kind, units)} asked"
             )
     return None
+
+
+def from_the_common_part(
+    ask: Ask, need: ResourceVector, own: Team, teams: Teams, usage: Usage
+) -> Iterator[tuple[str, int]]:
+    """What is left to all teams beside what some withhold, by kind: how much of that the request takes.
+
+    Of kinds that no team withholds, and within its team's guarantee, it takes none.
+    """
+    for kind, units in limited(ask, need, own, partial(usage.held, own.name)).items():
+        if teams.withheld_by_team(kind) and usage.held(own.name, kind) + units > own.guaranteed[kind]:
+            yield kind, units
 
 
 def is_within(ask: Ask, team: Team, held: Callable[[str], int]) -> bool:

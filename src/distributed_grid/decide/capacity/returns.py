@@ -18,10 +18,9 @@ def coming_back(leases: Iterable[Lease], now: datetime | None = None) -> tuple[L
     With `now`, leases that were given back but are kept by their work beyond their grace period are left out.
     """
     return tuple(
-        lease if lease.is_winding_down or lease.notice is None else part_of(lease, lease.notice.units)
+        part_of(lease, lease.coming_back)
         for lease in leases
-        if (lease.is_winding_down and (now is None or not is_overheld(lease, now)))
-        or (lease.holds_capacity and lease.notice is not None)
+        if lease.coming_back and (now is None or not is_overheld(lease, now))
     )
 
 

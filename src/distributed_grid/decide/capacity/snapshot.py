@@ -1,10 +1,8 @@
 """A snapshot of capacity: nodes and what leases hold of them at one moment, in which a plan can be tried and undone."""
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import obstacle, why_not
@@ -33,8 +31,9 @@ class Snapshot(NodeTable):
         self.usage, self._owns_usage = usage, False
         self.leases = tuple(leases)
         """All leases; needed only where leases are given back."""
-        self._back = _Moves()
-        self._granted: dict[NodeName, ResourceVector] = {}
+        self._usage_before = usage
+        self._back = Usage()
+        """The sums over all that was given back."""
         self._undo: list[Callable[[], None]] = []
         self._tries = 0
 
@@ -46,8 +45,8 @@ class Snapshot(NodeTable):
     def in_use(self) -> tuple[Node, ...]:
         return self._observed.in_use
 
-    def lendable(self, kind: str) -> int:
-        return self._observed.lendable(kind)
+    def shareable(self, kind: str) -> int:
+        return self._observed.shareable(kind)
 
     # -- trying -----------------------------------------------------------------------------------------------
 
@@ -65,26 +64,25 @@ class Snapshot(NodeTable):
 
     def add(self, grant: Grant) -> None:
         """Count a grant as a lease that holds its capacity."""
-        before, usage, source = self._granted.get(grant.source, _NOTHING), self._own_usage(), grant.source
-        self._granted[source] = before + grant.resources
+        usage = self._own_usage()
         usage.promise(grant)
-        self._put(replace(self._nodes[source], free=self._nodes[source].free - grant.resources))
-
-        def undo() -> None:
-            usage.promise(grant, -1)
-            self._granted[source] = before
-
-        self._remember(undo)
+        self._put(self._nodes[grant.source].reserving(grant.resources))
+        self._remember(lambda: usage.promise(grant, -1))
 
     def give_back(self, leases: Collection[Lease]) -> None:
         """Count leases, or parts of them (`returns.part_of`), as returned."""
         usage = self._own_usage()
+        names = {name for lease in leases for name in (lease.source, lease.target) if name in self._nodes}
+        moved_before = {name: self._moved_back(name) for name in names}
         for lease in leases:
             usage.count(lease, -1)
             self._back.count(lease)
-        for name in {name for lease in leases for name in (lease.source, lease.target)}:
-            if name in self._nodes:
-                self._put(self._after_returns(self._observed[name]))
+            if lease.holds_capacity and not lease.delivery.moves_totals and lease.source in names:
+                self._put(self._nodes[lease.source].freeing(lease.resources))
+        for name in names:
+            node, moved = self._nodes[name], self._moved_back(name) - moved_before[name]
+            if moved:
+                self._put(replace(node, total=node.total + moved, free=node.free + moved))
 
         def undo() -> None:
             for lease in leases:
@@ -118,28 +116,19 @@ class Snapshot(NodeTable):
         if self._tries:
             self._undo.append(undo)
 
-    def _after_returns(self, node: Node) -> Node:
-        """The node as it was seen, after all that was given back and granted.
+    def _moved_back(self, name: NodeName) -> ResourceVector:
+        """By how much a node's total has changed, after all that was given back.
 
         A transfer that winds down may already be partly back. So the node's total moves to what the remaining leases
         want it to be, and no further than the returns could take it.
         """
-        steps, back, held = {}, self._back, self._moves
-        for kind in back.kinds.get(node.name, ()):
-            at = (node.name, kind)
-            out, into = back.out[at], back.into[at]
-            wanted = node.base[kind] - (held.out[at] - out) + (held.into[at] - into)
-            steps[kind] = min(max(wanted - node.total[kind], -into), out)
-        moved = ResourceVector(steps)
-        free = node.free + moved + back.freed[node.name] - self._granted.get(node.name, _NOTHING)
-        return replace(node, total=node.total + moved, free=free)
-
-    @cached_property
-    def _moves(self) -> "_Moves":
-        found = _Moves()
-        for lease in self.leases:
-            found.count(lease)
-        return found
+        node, held, steps = self._observed[name], self._usage_before, {}
+        out, into = self._back.moved_from(name), self._back.moved_to(name)
+        held_out, held_in = held.moved_from(name), held.moved_to(name)
+        for kind in {**out, **into}:
+            wanted = node.base[kind] - (held_out[kind] - out[kind]) + (held_in[kind] - into[kind])
+            steps[kind] = min(max(wanted - node.total[kind], -into[kind]), out[kind])
+        return ResourceVector(steps)
 
     # -- questions --------------------------------------------------------------------------------------------
 
@@ -151,13 +140,14 @@ class Snapshot(NodeTable):
         """
         if self.withheld_by_others(offer) is not None:
             return None
-        lenders = self.lenders
+        lenders = self._lenders
         if lasting:
-            lenders = tuple(node for node in lenders if not self.usage.has_moved_in(node.name, offer.need))
-        previous = self._lenders.get(known or "")
-        if previous in lenders and obstacle(previous, offer, self.usage) is None:
+            moved_in = self.usage.with_moved_in(offer.need)
+            lenders = {name: node for name, node in lenders.items() if name not in moved_in}
+        previous = lenders.get(known or "")
+        if previous is not None and obstacle(previous, offer, self.usage) is None:
             return previous.name
-        return best_lender(offer, lenders, self.usage)
+        return best_lender(offer, lenders.values(), self.usage)
 
     def has_it_itself(self, offer: Offer) -> bool:
         return self.withheld_by_others(offer) is None and has_it_itself(
@@ -180,25 +170,3 @@ def _held(node: NodeName, ahead: int) -> Refusal:
     return Refusal(
         node, RefusalCode.OTHERS_AHEAD, RefusalCode.OTHERS_AHEAD.message({"ahead": f"{requests} ahead of it"})
     )
-
-
-class _Moves:
-    """What transfers took from each node and brought to it, by kind, and what reservations hold there."""
-
-    def __init__(self) -> None:
-        self.out: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
-        self.into: defaultdict[tuple[NodeName, str], int] = defaultdict(int)
-        self.freed: defaultdict[NodeName, ResourceVector] = defaultdict(ResourceVector)
-        self.kinds: defaultdict[NodeName, dict[str, None]] = defaultdict(dict)
-
-    def count(self, lease: Lease, times: int = 1) -> None:
-        """Add a lease, or remove it with `times=-1`."""
-        if not lease.holds_capacity:
-            return
-        if not lease.delivery.moves_totals:
-            freed = self.freed[lease.source]
-            self.freed[lease.source] = freed + lease.resources if times > 0 else freed - lease.resources
-            return
-        self.out[lease.source, lease.kind] += times * lease.units
-        self.into[lease.target, lease.kind] += times * lease.units
-        self.kinds[lease.source][lease.kind] = self.kinds[lease.target][lease.kind] = None

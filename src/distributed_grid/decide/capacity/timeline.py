@@ -1,18 +1,17 @@
 """The capacity timeline: what nodes can lend and teams may have from now on, as leases end and slots are taken."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Generic, TypeVar
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.devices import device_room
-from distributed_grid.decide.capacity.feasibility import free_of, headroom_of
-from distributed_grid.decide.capacity.quotas import limited
+from distributed_grid.decide.capacity.devices import free_devices, most_on
+from distributed_grid.decide.capacity.feasibility import free_of, headroom_of, left_of, within_limit
+from distributed_grid.decide.capacity.quotas import from_the_common_part, limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import Node, NodeTable
+from distributed_grid.model.nodes import Node, NodeTable, gpu_part
 from distributed_grid.model.plans import Grant, Headroom
 from distributed_grid.model.resources import GPU, ResourceVector
 from distributed_grid.model.teams import Team, Teams
@@ -91,15 +90,19 @@ def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
 class NodeCalendar:
     """What one node can lend over time, if its own work and its headroom stay as they are."""
 
-    __slots__ = ("_calendar", "_moved_in", "_not_lent", "_rooms", "_usage", "node")
+    __slots__ = ("_calendar", "_headroom", "_moved_in", "_parts", "_rooms", "_usage", "node")
 
     def __init__(self, node: Node, usage: Usage, ends: Ends, now: datetime) -> None:
         self.node, self._usage = node, usage
         self._calendar: Calendar[tuple[str, str]] = Calendar(now)
         self._rooms: dict[tuple[str, int], list[int]] = {}
         self._moved_in: dict[str, list[int]] = {}
-        self._not_lent: dict[tuple[str, int], int] = {}
-        free = dict(node.free)
+        self._headroom: dict[tuple[str, int], int] = {}
+        self._parts: set[int] = set()
+        """Every part of a GPU that is held at some time; how many of each are held, the calendar says."""
+        free, parts = dict(node.free), list(node.gpu_parts)
+        for part in parts:
+            self._hold_part(part, 1, now)
         for kind, units in usage.lent_by(node.name).items():
             self._calendar.add(("lent", kind), units, now)
         for kind, units in usage.taken_on(node.name).items():
@@ -116,6 +119,9 @@ class NodeCalendar:
                     self._calendar.add(("taken", kind), -units, end)
                     if lease.target != node.name:
                         self._calendar.add(("lent", kind), -units, end)
+                if (part := gpu_part(lease.resources)) in parts:
+                    parts.remove(part)
+                    self._hold_part(part, -1, end)
             elif lease.delivery.moves_totals:
                 # The part in use leaves with its work, so the free amount does not drop below zero.
                 gone = min(lease.units, max(0, free.get(lease.kind, 0)))
@@ -130,9 +136,8 @@ class NodeCalendar:
             (self._own_rooms(kind) if is_own else self.rooms(kind, headroom, headroom_no), units)
             for kind, units in offer.need.items()
         ]
-        if self.node.gpu_parts and GPU in offer.need:
-            free = self._own_rooms(GPU)
-            needs.append(([device_room(self.node, each, offer.need[GPU]) for each in free], offer.need[GPU]))
+        if self._parts and GPU in offer.need:
+            needs.append((list(self._device_rooms(offer.need[GPU])), offer.need[GPU]))
         borrows = self._borrows(offer.ask.kind) if offer.is_transfer else ()
         lasts = timedelta(seconds=offer.ask.duration_s)
         return self._calendar.first(needs, lasts, since, until, closed=borrows)
@@ -150,33 +155,41 @@ class NodeCalendar:
         return known
 
     def _room_by_time(self, kind: str, headroom: Headroom, headroom_no: int) -> Iterable[int]:
-        node, limit = self.node, self.node.limits.limit(kind)
-        not_lent = self._not_lent.get((kind, headroom_no))
-        if not_lent is None:
+        node, base = self.node, self.node.base[kind]
+        keeps = self._headroom.get((kind, headroom_no))
+        if keeps is None:
             free, lent = free_of(node, kind, self._usage), self._usage.lent(node.name, kind)
-            not_lent = headroom_of(node, kind, free, lent, headroom) + node.in_use.withheld[kind]
-            self._not_lent[kind, headroom_no] = not_lent
+            keeps = self._headroom[kind, headroom_no] = headroom_of(node, kind, free, lent, headroom)
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "lent"))
         for free, taken, lent in zip(*rows, strict=True):
-            left = min(free, node.base[kind] - taken) - not_lent
-            yield left if limit is None else min(left, limit - lent)
+            yield within_limit(node, kind, left_of(node, kind, free, base - taken) - keeps, lent)
 
     def _own_rooms(self, kind: str) -> list[int]:
-        """How much the node could set aside for itself: `lending.own_room` over time, without headroom or limits."""
-        node = self.node
+        """How much the node could set aside for itself: `own_room` over time, without headroom or limits."""
+        node, base = self.node, self.node.base[kind]
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
-        return [
-            min(free, node.base[kind] + moved_in - taken) - node.in_use.withheld[kind]
-            for free, taken, moved_in in zip(*rows, strict=True)
-        ]
+        return [left_of(node, kind, free, base + moved_in - taken) for free, taken, moved_in in zip(*rows, strict=True)]
+
+    def _device_rooms(self, units: int) -> Iterator[int]:
+        """`device_room` over time."""
+        rows = [[(part, count) for count in self._calendar.row(("parts", str(part)))] for part in self._parts]
+        for free, *held in zip(self._own_rooms(GPU), *rows, strict=True):
+            parts = [part for part, count in held for _ in range(count)]
+            yield most_on(free_devices(self.node.total[GPU], free, parts), units)
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
         """By kind, how much is asked above what is free then: the lowest leaves the most."""
-        calendar, base = self._calendar, self.node.base
-        return tuple(
-            units - min(calendar.at(("free", kind), when), base[kind] - calendar.at(("taken", kind), when))
-            for kind, units in need.items()
-        )
+        calendar, node = self._calendar, self.node
+        left = {
+            kind: left_of(
+                node,
+                kind,
+                calendar.at(("free", kind), when),
+                node.base[kind] - calendar.at(("taken", kind), when),
+            )
+            for kind in need
+        }
+        return tuple(units - left[kind] for kind, units in need.items())
 
     def lend(self, need: ResourceVector, begin: datetime, end: datetime | None, *, to_itself: bool = False) -> None:
         for kind, units in need.items():
@@ -184,12 +197,18 @@ class NodeCalendar:
             self._calendar.add(("taken", kind), units, begin, end)
             if not to_itself:
                 self._calendar.add(("lent", kind), units, begin, end)
+        if part := gpu_part(need):
+            self._hold_part(part, 1, begin, end)
         self._forget()
 
     def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:
         """Assume that borrowing frees nothing of the node's own; but meanwhile the node transfers none of the kind."""
         self._calendar.add(("moved in", kind), units, begin, end)
         self._forget()
+
+    def _hold_part(self, part: int, times: int, begin: datetime, end: datetime | None = None) -> None:
+        self._parts.add(part)
+        self._calendar.add(("parts", str(part)), times, begin, end)
 
     def _forget(self) -> None:
         """Drop the cached rows: times and amounts may have changed."""
@@ -266,13 +285,11 @@ class CommonPool:
         """
         most, own = self._most, self._teams.of(offer.ask.team)
         needs = []
-        for kind, units in limited(offer.ask, offer.need, own, partial(most.held, own.name)).items():
-            held, withheld = most.held(own.name, kind), self._teams.withheld_in_all(kind)
-            if not withheld or held + units <= own.guaranteed[kind]:
-                continue
-            lendable = self._nodes.lendable(kind) + max(0, own.withheld_from_others(kind) - held)
-            if units > lendable - most.held_by_all(kind) - withheld:
-                needs.append(([lendable - gone for gone in self._gone.row(kind)], units))
+        for kind, units in from_the_common_part(offer.ask, offer.need, own, self._teams, most):
+            kept_for_it = max(0, own.withheld_from_others(kind) - most.held(own.name, kind))
+            there_is = self._nodes.shareable(kind) + kept_for_it
+            if units > there_is - most.held_by_all(kind) - self._teams.withheld_in_all(kind):
+                needs.append(([there_is - gone for gone in self._gone.row(kind)], units))
         return self._gone.first(needs, timedelta(seconds=offer.ask.duration_s), since)
 
     def take(self, grant: Grant, begin: datetime, end: datetime) -> None:

@@ -1,6 +1,7 @@
 """Usage: what leases hold of each node and for each team, summed once for all callers."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
@@ -9,17 +10,20 @@ from distributed_grid.model.resources import ResourceVector
 
 _Sums = dict[str, dict[str, int]]
 
+_BY_NODE: Final = ("_taken", "_lent", "_borrowed", "_moved_in", "_moved_out")
+
 
 class Usage:
     """The sums over all leases that hold capacity, under any delivery. A lease counts until it is back."""
 
-    __slots__ = ("_borrowed", "_lent", "_moved_in", "_of_all", "_of_team", "_taken")
+    __slots__ = ("_borrowed", "_lent", "_moved_in", "_moved_out", "_of_all", "_of_team", "_taken")
 
     def __init__(self) -> None:
         self._taken: _Sums = {}
         self._lent: _Sums = {}
         self._borrowed: _Sums = {}
         self._moved_in: _Sums = {}
+        self._moved_out: _Sums = {}
         self._of_team: _Sums = {}
         self._of_all: dict[str, int] = {}
 
@@ -35,14 +39,18 @@ class Usage:
         if lease.holds_capacity:
             self._count(lease.source, lease.target, lease.team, lease.resources, times)
             if lease.delivery.moves_totals:
-                _add(self._moved_in, lease.target, lease.kind, times * lease.units)
+                self._move(lease.source, lease.target, lease.kind, times * lease.units)
 
     def promise(self, grant: Grant, times: int = 1) -> None:
         """The same for a grant that is to become a lease."""
         ask = grant.ask
         self._count(grant.source, ask.target, ask.team, grant.resources, times)
         if grant.delivery.moves_totals:
-            _add(self._moved_in, ask.target, ask.kind, times * ask.units)
+            self._move(grant.source, ask.target, ask.kind, times * ask.units)
+
+    def _move(self, source: NodeName, target: NodeName, kind: str, units: int) -> None:
+        _add(self._moved_out, source, kind, units)
+        _add(self._moved_in, target, kind, units)
 
     def _count(self, source: NodeName, target: NodeName, team: str, resources: ResourceVector, times: int) -> None:
         for kind, units in resources.items():
@@ -56,11 +64,22 @@ class Usage:
     def without(self, leases: Iterable[Lease]) -> "Usage":
         """The sums as if these leases were back; for a what-if."""
         found = Usage()
-        for name in ("_taken", "_lent", "_borrowed", "_moved_in", "_of_team"):
+        for name in (*_BY_NODE, "_of_team"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
         found._of_all = dict(self._of_all)
         for lease in leases:
             found.count(lease, -1)
+        return found
+
+    def on(self, node: NodeName, more: ResourceVector) -> "Usage":
+        """The sums of one node alone, as if it lent this in addition."""
+        found = Usage()
+        for name in _BY_NODE:
+            if sums := getattr(self, name).get(node):
+                setattr(found, name, {node: dict(sums)})
+        for kind, units in more.items():
+            _add(found._taken, node, kind, units)
+            _add(found._lent, node, kind, units)
         return found
 
     def taken(self, node: NodeName, kind: str) -> int:
@@ -76,9 +95,9 @@ class Usage:
         sums = self._moved_in.get(node)
         return sums.get(kind, 0) if sums else 0
 
-    def has_moved_in(self, node: NodeName, kinds: Iterable[str]) -> bool:
-        """Whether any of these kinds was moved to the node."""
-        return (sums := self._moved_in.get(node)) is not None and any(sums.get(kind) for kind in kinds)
+    def with_moved_in(self, kinds: Collection[str]) -> set[NodeName]:
+        """The nodes to which any of these kinds was moved."""
+        return {node for node, sums in self._moved_in.items() if any(sums.get(kind) for kind in kinds)}
 
     def held(self, team: str, kind: str) -> int:
         """What a team holds of a kind, companions included."""
@@ -103,6 +122,17 @@ class Usage:
     def moved_to(self, node: NodeName) -> ResourceVector:
         """What was moved to a node."""
         return ResourceVector(self._moved_in.get(node))
+
+    def moved_from(self, node: NodeName) -> ResourceVector:
+        """What was moved from a node to others."""
+        return ResourceVector(self._moved_out.get(node))
+
+    def reserved_for_others(self, node: NodeName) -> ResourceVector:
+        """What is reserved on a node for other nodes.
+
+        What it reserves for itself is its own work. Capacity that moved away puts no load on the node.
+        """
+        return self.lent_by(node) - self.moved_from(node)
 
     def held_by(self, team: str) -> ResourceVector:
         return ResourceVector(self._of_team.get(team))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid.decide.capacity.devices import describe_room, short_of
 from distributed_grid.model.demand import Bundle, Demand, Pending, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector, describe, total, unit_label
@@ -115,20 +116,28 @@ def _too_large(needs: ResourceVector, nodes: list[Node], none: str = "no node") 
 
 def _what_is_in_the_way(shape: Shape, large: _Choice, *, is_long: bool) -> str:
     """For the first bundle without room: the node that comes nearest, and what it lacks right now."""
-    full = [bundle for bundle in shape.bundles if not any(node.free.covers(bundle.needs) for node in large[bundle])]
+    full = [bundle for bundle in shape.bundles if not any(_has_room(node, bundle) for node in large[bundle])]
     if not full and shape.is_group:
         return "there is room for each of its bundles, not for all"
     if not full:
         (bundle,) = shape.bundles
-        roomy = next(node.name for node in large[bundle] if node.free.covers(bundle.needs))
+        roomy = next(node.name for node in large[bundle] if _has_room(node, bundle))
         return f"{roomy} has room by now{_STILL_WAITS if is_long else ''}"
     needs = full[0].needs
-    nearest = min(large[full[0]], key=lambda node: (sum(_gaps(needs, node.free).values()), node.name))
-    gaps = _gaps(needs, nearest.free)
-    lacks = ", ".join(f"{describe(kind, nearest.free[kind])} of {describe(kind, needs[kind])} free" for kind in gaps)
-    return f"{nearest.name} has {lacks}"
+    nearest = min(large[full[0]], key=lambda node: (_gap(node, needs), node.name))
+    return f"{nearest.name} has {', '.join(_too_little(nearest, kind, needs) for kind in short_of(nearest, needs))}"
 
 
-def _gaps(needs: ResourceVector, free: ResourceVector) -> dict[str, float]:
-    """By kind, the part of the need that is not free."""
-    return {kind: (needs[kind] - free[kind]) / needs[kind] for kind in needs if free[kind] < needs[kind]}
+def _has_room(node: Node, bundle: Bundle) -> bool:
+    return node.free.covers(bundle.needs) and not short_of(node, bundle.needs)
+
+
+def _gap(node: Node, needs: ResourceVector) -> float:
+    """The parts of the need that the node lacks, over all kinds."""
+    return sum(units / needs[kind] for kind, units in short_of(node, needs).items())
+
+
+def _too_little(node: Node, kind: str, needs: ResourceVector) -> str:
+    if node.free[kind] < needs[kind]:
+        return f"{describe(kind, node.free[kind])} of {describe(kind, needs[kind])} free"
+    return f"{describe(kind, node.free[kind])} free, but only {describe_room(node, needs[kind])}"

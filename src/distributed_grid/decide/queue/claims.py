@@ -9,7 +9,6 @@ Queue, preemption, relief of lenders, `grid plan` and `grid why` all decide by t
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -48,18 +47,17 @@ def charged(
     A team is charged for its dominant share: the largest part that it holds of any kind, so that four of eight GPUs
     weigh as much as half of all CPUs.
     """
-    held: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    holding = [lease for lease in leases if lease.holds_capacity]
+    usage = Usage.of(holding)
     began: dict[str, datetime] = {}
-    for lease in leases:
-        if lease.holds_capacity:
-            began[lease.team] = min(lease.allocated_at, began.get(lease.team, lease.allocated_at))
-            for kind, units in lease.resources.items():
-                held[lease.team][kind] += units
+    for lease in holding:
+        began[lease.team] = min(lease.allocated_at, began.get(lease.team, lease.allocated_at))
     kept = {team: account for team, account in accounts.items() if _weight(account, now) >= _FORGOTTEN_S}
-    for team, amounts in held.items():
-        share = max((units / totals[kind] for kind, units in amounts.items() if totals[kind]), default=0.0)
+    for team, first in began.items():
+        held = usage.held_by(team)
+        share = max((units / totals[kind] for kind, units in held.items() if totals[kind]), default=0.0)
         before = accounts.get(team)
-        since = began[team] if before is None else max(before.at, began[team])
+        since = first if before is None else max(before.at, first)
         kept[team] = Account((0.0 if before is None else _weight(before, now)) + share * _faded_s(since, now), now)
     return kept
 

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.feasibility import obstacle
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.quotas import why_over_limit
@@ -29,7 +30,7 @@ from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import Teams
 
 
@@ -195,46 +196,65 @@ def foresee_preemption(
 
 def plan_relief(
     node: NodeName,
-    needed: ResourceVector,
-    leases: Iterable[Lease],
+    wanted: ResourceVector,
+    capacity: Snapshot,
     numbers: PolicyNumbers,
     now: datetime,
     *,
     teams: Teams | None = None,
-    usage: Usage | None = None,
-) -> tuple[Lease, ...]:
-    """The leases to reclaim so that a lender gets back what it needs itself, or as much of that as there is.
+    given_up: Collection[Lease] = (),
+) -> Mapping[str, int]:
+    """What to reclaim so that a lender has room for what it wants itself, or for as much of that as possible.
 
-    This holds under every policy: a lender must not suffer for lending. Pending returns count. Lower claims go first,
-    even if more leases have to go: leases above their teams' guarantees, and of these lower priorities. Critical leases
-    stay, unless a lease within a guarantee would have to go instead of one above.
+    By lease id, in the order in which they yield: how many units are enough; a transfer may give up a part.
+
+    This holds under every policy: a lender must not suffer for lending. Pending returns count, and so do leases that
+    are `given_up` anyway. Lower claims go first, even if more leases have to go: leases above their teams' guarantees,
+    and of these lower priorities. Critical leases stay, unless a lease within a guarantee would have to go instead of
+    one above. The plan is tried in `capacity` and undone.
     """
-    leases = tuple(leases)
-    lent = [lease for lease in leases if lease.source == node != lease.target and lease.holds_capacity]
-    short = _still_short(needed, lent)
-    usage, teams = usage or Usage.of(leases), teams or Teams()
-
-    able = [
+    usage, gone = capacity.usage, {lease.id for lease in given_up}
+    lent = [
         lease
-        for lease in sorted(lent, key=lambda lease: yields_first(lease, now))
-        if lease.state is LeaseState.ACTIVE
-        and may_be_asked(lease, numbers.min_hold_s, now)
-        and any(kind in short for kind in lease.resources)
+        for lease in capacity.leases
+        if lease.source == node != lease.target and lease.holds_capacity and lease.id not in gone
     ]
-    within = _within_guarantees(able, short, usage, teams)
-    worth = {lease.id: (lease.id in within, lease.priority.rank) for lease in able}
-    # A critical lease above its team's guarantee has a lower claim than any lease within one.
-    stays = {lease.id for lease in able if lease.priority is AllocationPriority.CRITICAL}
-    if within - stays:
-        stays &= within
-    pool = [lease for lease in able if lease.id not in stays]
-    pool.sort(key=lambda lease: (worth[lease.id], yields_first(lease, now)))
-    enough = _covering(pool, short)
-    for level in sorted({worth[lease.id] for lease in pool}):
-        among = [lease for lease in pool if worth[lease.id] <= level]
-        if enough(tuple(among)):
-            return fewest(among, _at_most(short, pool), enough) or ()
-    return ()
+
+    def short_after(returned: Collection[Lease]) -> ResourceVector:
+        with capacity.trying():
+            capacity.give_back(returned)
+            return short_of(capacity[node], wanted)
+
+    with capacity.trying():
+        capacity.give_back((*coming_back(lent), *given_up))
+        short = short_after(())
+        able = [
+            lease
+            for lease in sorted(lent, key=lambda lease: yields_first(lease, now))
+            if lease.state is LeaseState.ACTIVE
+            and may_be_asked(lease, numbers.min_hold_s, now)
+            and any(kind in short for kind in lease.resources)
+        ]
+        within = _within_guarantees(able, short, usage, teams or Teams())
+        worth = {lease.id: (lease.id in within, lease.priority.rank) for lease in able}
+        # A critical lease above its team's guarantee has a lower claim than any lease within one.
+        stays = {lease.id for lease in able if lease.priority is AllocationPriority.CRITICAL}
+        if within - stays:
+            stays &= within
+        pool = [lease for lease in able if lease.id not in stays]
+        pool.sort(key=lambda lease: (worth[lease.id], yields_first(lease, now)))
+        remains = short_after(pool)
+
+        def enough(some: Collection[Lease]) -> bool:
+            return remains.covers(short_after(some))
+
+        if enough(()):
+            return {}
+        for level in sorted({worth[lease.id] for lease in pool}):
+            among = [lease for lease in pool if worth[lease.id] <= level]
+            if enough(among):
+                return needed_of(fewest(among, short - remains, enough) or (), enough)
+    return {}
 
 
 def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, usage: Usage, teams: Teams) -> set[str]:
@@ -251,12 +271,6 @@ def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, usage: Us
             for key, units in taken.items():
                 above[key] -= units
     return within
-
-
-def relief_units(victims: Sequence[Lease], needed: ResourceVector, leases: Iterable[Lease]) -> dict[str, int]:
-    """By lease id: how much of what `plan_relief` found is enough; a transfer may give up a part."""
-    lent = [lease for lease in leases if any(lease.source == victim.source for victim in victims)]
-    return needed_of(victims, _covering(victims, _still_short(needed, lent)))
 
 
 def _by_lender(
@@ -309,23 +323,3 @@ def _reason(ask: Ask, claim: Claim) -> str:
     if claim.is_guaranteed:
         return f"team {ask.team} asks for what is guaranteed to it: {ask.describe()}"
     return f"a request of {ask.priority} priority goes before it: {ask.describe()}"
-
-
-def _still_short(needed: ResourceVector, lent: Collection[Lease]) -> ResourceVector:
-    return (needed - _sum(coming_back(lent))).at_least_zero()
-
-
-def _at_most(short: ResourceVector, leases: Collection[Lease]) -> ResourceVector:
-    """As much of what is short as these leases hold."""
-    there = _sum(leases)
-    return ResourceVector({kind: min(units, there[kind]) for kind, units in short.items()})
-
-
-def _covering(leases: Collection[Lease], short: ResourceVector) -> Callable[[tuple[Lease, ...]], bool]:
-    """Whether some of these leases give as much of what is short as all of them would."""
-    reachable = _at_most(short, leases)
-    return lambda some: _sum(some).covers(reachable)
-
-
-def _sum(leases: Collection[Lease]) -> ResourceVector:
-    return total([lease.resources for lease in leases])

@@ -10,7 +10,8 @@ from heapq import nlargest
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import obstacle, room
+from distributed_grid.decide.capacity.devices import devices_short
+from distributed_grid.decide.capacity.feasibility import obstacle, own_room, room
 from distributed_grid.decide.capacity.returns import part_of
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
@@ -140,8 +141,9 @@ class LenderPreemption:
         lender, offer = self._offered()
         usage, headroom = self._standing.capacity.usage, self._standing.rules.headroom
         lacks = {kind: max(0, units - room(lender, kind, usage, headroom)) for kind, units in offer.need.items()}
-        if not any(lacks.values()) and lender.gpu_parts and GPU in lacks:
-            lacks[GPU] = 1  # enough in all, but not on one device: some part has to return
+        if lender.gpu_parts and GPU in lacks:
+            free = own_room(lender, GPU, usage)
+            lacks[GPU] = max(lacks[GPU], devices_short(lender, free, (offer.need[GPU],)))
         return ResourceVector(lacks)
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
@@ -26,18 +27,6 @@ from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, Resourc
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import Teams
-
-
-def reserved(leases: Iterable[Lease]) -> dict[NodeName, ResourceVector]:
-    """By node: what leases reserve on it for other nodes.
-
-    What a node reserves for itself is its own work. Capacity that moved away puts no load on the node.
-    """
-    found: dict[NodeName, ResourceVector] = {}
-    for lease in leases:
-        if not lease.delivery.moves_totals and lease.holds_capacity and lease.target != lease.source:
-            found[lease.source] = found.get(lease.source, ResourceVector()) + lease.resources
-    return found
 
 
 def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None:
@@ -92,8 +81,7 @@ def short_by(kind: str, use: float, capacity: int, threshold: Threshold) -> int:
 
 def gap(shape: Shape, node: Node, count: int = 1) -> ResourceVector:
     """What a node lacks to start `count` of these at once."""
-    needs = shape.needs
-    return ResourceVector({kind: max(0, count * units - node.free[kind]) for kind, units in needs.items()})
+    return short_of(node, *(bundle.needs for bundle in shape.bundles), count=count)
 
 
 def fits_on_one_node(shape: Shape) -> bool:
@@ -276,9 +264,6 @@ def _why_needed(seen: Observed, lease: Lease) -> str | None:
     return f"{lease.target} is expected to come under {lease.kind} pressure" if seen.will_be_pressed(*key) else None
 
 
-_NOTHING: Final = ResourceVector()
-
-
 def pressed_key(node: NodeName, kind: str) -> Hashable:
     return "pressed", node, kind
 
@@ -312,7 +297,6 @@ def count(seen: Observed, before: Streaks) -> dict[Hashable, int]:
 
 
 def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
-    others = reserved(seen.leases)
     for name in seen.nodes:
         for kind in BUILT_IN:
             known = seen.value(name, kind) is not None
@@ -321,7 +305,7 @@ def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
             yield pressed_key(name, kind), (name, kind) in seen.pressed and not lends if known else None
             yield foreseen_key(name, kind), seen.will_be_pressed(name, kind) and not lends
             if lends:
-                yield overloaded_key(name, kind), _is_overloaded(seen, name, kind, others.get(name, _NOTHING)[kind])
+                yield overloaded_key(name, kind), _is_overloaded(seen, name, kind)
     for demand in seen.demand:
         if (node := only_node(demand)) is not None:
             yield waiting_key(node, demand.pending.shape), True
@@ -330,7 +314,7 @@ def _facts(seen: Observed) -> Iterator[tuple[Hashable, bool | None]]:
             yield unneeded_key(lease), is_unneeded(seen, lease)
 
 
-def _is_overloaded(seen: Observed, name: NodeName, kind: str, for_others: int) -> bool | None:
+def _is_overloaded(seen: Observed, name: NodeName, kind: str) -> bool | None:
     snapshot = seen.snapshots.get(name)
-    part = None if snapshot is None else own_part(snapshot, kind, for_others)
+    part = None if snapshot is None else own_part(snapshot, kind, seen.usage.reserved_for_others(name)[kind])
     return None if part is None else part >= seen.thresholds[kind].high

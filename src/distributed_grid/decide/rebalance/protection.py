@@ -7,9 +7,12 @@ anything is lent at all; only moving needs a policy that acts by itself.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.returns import coming_back
+from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.monitoring.demand import wanted_from
-from distributed_grid.decide.queue.preemption import plan_relief, relief_units
+from distributed_grid.decide.queue.preemption import plan_relief
 from distributed_grid.decide.rebalance.borrowing import may_not_lend
 from distributed_grid.decide.rebalance.observed import (
     Observed,
@@ -18,7 +21,6 @@ from distributed_grid.decide.rebalance.observed import (
     gap,
     overloaded_key,
     own_part,
-    reserved,
     short_by,
     waiting_key,
 )
@@ -26,7 +28,7 @@ from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Move, Relieve, RulesFor
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.resources import ResourceVector
 
 
 def protections(
@@ -36,53 +38,55 @@ def protections(
 
     No node takes over twice in a round: each node that does is added to `lending`.
     """
+    capacity = Snapshot(seen.nodes, seen.usage, seen.leases)
     for name in seen.nodes:
-        lacking, why = _lacking(seen, name, streaks)
+        wanted, why = _wanted(seen, name, streaks)
+        if not wanted:
+            continue
+        with capacity.trying():
+            capacity.give_back(coming_back(lease for lease in seen.leases if lease.source == name))
+            lacking = short_of(capacity[name], wanted)
         if not lacking:
             continue
         moves = list(_moves(seen, name, lacking, why, lending, rules_for)) if seen.acts_by_itself else []
         yield from moves
-        moved = {move.lease.id for move in moves}
-        left = (lacking - total([move.lease.resources for move in moves])).at_least_zero()
-        if not left:
-            continue
-        others = tuple(one for one in seen.leases if one.id not in moved and not _comes_of(one))
-        if victims := plan_relief(name, left, others, seen.numbers, seen.now, teams=seen.teams, usage=seen.usage):
-            yield Relieve(name, victims, relief_units(victims, left, others), why)
+        moved = [move.lease for move in moves]
+        takes = plan_relief(name, wanted, capacity, seen.numbers, seen.now, teams=seen.teams, given_up=moved)
+        if takes:
+            by_id = {lease.id: lease for lease in seen.leases}
+            yield Relieve(name, tuple(by_id[id] for id in takes), takes, why)
 
 
-def _lacking(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
-    """What a lender needs back of what it lent, without pending returns; and why."""
+def _wanted(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
+    """What a lender should have free for its own work, of the kinds that it lent; and why."""
     lent = seen.usage.lent_by(name)
     if not lent:
         return lent, ""
-    needs: dict[str, int] = {}
+    node = seen.nodes[name]
+    wanted: dict[str, int] = {}
     reasons: list[str] = []
     for kind in lent:
         rounds = streaks.get(overloaded_key(name, kind), 0)
         if rounds >= seen.numbers.high_rounds and (found := _short_of_own(seen, name, kind)) is not None:
-            part, needs[kind] = found
+            part, units = found
+            wanted[kind] = node.free[kind] + units
             reasons.append(f"{name}'s own use of {kind} has been high for {rounds} rounds: {part:.0%}")
     for demand in wanted_from(seen.demand, name):
         shape = demand.pending.shape
-        missing = gap(shape, seen.nodes[name])
+        missing = gap(shape, node)
         waited = streaks.get(waiting_key(name, shape), 0) >= seen.numbers.high_rounds
         # Counts only if the node's own base would serve it, and what it lent covers what is missing.
         if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape.needs, missing):
-            needs |= {kind: max(needs.get(kind, 0), units) for kind, units in missing.items()}
+            wanted |= {kind: max(wanted.get(kind, 0), shape.needs[kind]) for kind in missing}
             reasons.append(f"{shape.describe()} waits for what {name} lent")
-    if not needs:
-        return ResourceVector(), ""
-    coming = total([_comes_of(lease) for lease in seen.leases if lease.source == name])
-    wanted = ResourceVector({kind: min(units, lent[kind]) - coming[kind] for kind, units in needs.items()})
-    return wanted.at_least_zero(), "; ".join(reasons)
+    return ResourceVector(wanted), "; ".join(reasons)
 
 
 def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int] | None:
     snapshot = seen.snapshots.get(name)
     if snapshot is None:
         return None
-    for_others = reserved(seen.leases).get(name, ResourceVector())[kind]
+    for_others = seen.usage.reserved_for_others(name)[kind]
     part = own_part(snapshot, kind, for_others)
     if part is None or part < seen.thresholds[kind].high:
         return None
@@ -91,13 +95,6 @@ def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int
 
 def _would_serve(seen: Observed, name: NodeName, needs: ResourceVector, missing: ResourceVector) -> bool:
     return seen.nodes[name].base.covers(needs) and seen.usage.lent_by(name).covers(missing)
-
-
-def _comes_of(lease: Lease) -> ResourceVector:
-    """The part of a lease that is a pending return."""
-    if lease.is_winding_down or lease.wanted_back:
-        return lease.resources
-    return ResourceVector({lease.kind: lease.notice.units}) if lease.notice is not None else ResourceVector()
 
 
 def _moves(
@@ -133,7 +130,7 @@ def _is_movable(seen: Observed, lease: Lease) -> bool:
         lease.delivery.moves_totals
         and lease.state is LeaseState.ACTIVE
         and seen.is_there(lease.target)
-        and not _comes_of(lease)
+        and not lease.coming_back
         and not seen.is_young(lease)
         and (lease.expires_at - seen.now).total_seconds() > seen.numbers.min_hold_s
     )

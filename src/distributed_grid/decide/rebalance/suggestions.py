@@ -22,7 +22,6 @@ from distributed_grid.decide.rebalance.observed import (
     fits_on_one_node,
     gap,
     own_part_of,
-    reserved,
     short_by,
 )
 from distributed_grid.model.demand import Demand, WaitReason
@@ -31,7 +30,7 @@ from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, SharingLimi
 from distributed_grid.model.plans import NO_HEADROOM, Grant, Refusal, Refused, Rules, RulesFor
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale
+from distributed_grid.model.resources import GPU, amount_of, describe, scale
 from distributed_grid.model.series import CONFIDENCE, Forecast
 from distributed_grid.model.times import span
 
@@ -212,19 +211,18 @@ def suggest(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -
 
 
 def _all(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> Iterator[Suggestion]:
-    others = reserved(seen.leases)
     values = [(seen.value(name, kind), name, kind) for name, kind in seen.pressed]
     pressed = [
         (value, name, kind)
         for value, name, kind in values
-        if value is not None and _needs_it_itself(seen, name, kind, value, others)
+        if value is not None and _needs_it_itself(seen, name, kind, value)
     ]
     for value, name, kind in sorted(pressed, key=lambda one: (-one[0], one[1], one[2])):
         yield _is_short(seen, name, kind, value, trends.get((name, kind)), rules_for)
     for demand in seen.demand:
         yield from _waits(seen, demand, rules_for)
     calm = (key for key in ahead if key not in seen.pressed and seen.is_there(key[0]) and key[0] in seen.snapshots)
-    coming = [one for key in calm for one in _crossing(seen, key, ahead[key], others)]
+    coming = [one for key in calm for one in _crossing(seen, key, ahead[key])]
     for forecast, sure, words, (name, kind) in sorted(coming, key=lambda one: (one[0].horizon_s, -one[1], one[3])):
         yield _will_be_short(seen, name, kind, forecast, (sure, words), trends.get((name, kind)), rules_for)
 
@@ -232,12 +230,10 @@ def _all(seen: Observed, ahead: Ahead, trends: Trends, rules_for: RulesFor) -> I
 # -- use ----------------------------------------------------------------------------------------------------------
 
 
-def _needs_it_itself(
-    seen: Observed, name: NodeName, kind: str, use: float, others: Mapping[NodeName, ResourceVector]
-) -> bool:
+def _needs_it_itself(seen: Observed, name: NodeName, kind: str, use: float) -> bool:
     """Whether a use is the node's own: a lender is not short because its borrowers use what it lent."""
-    lent = others.get(name, ResourceVector())[kind]
-    return not lent or own_part_of(use, seen.snapshots[name], kind, lent) >= seen.thresholds[kind].high
+    for_others = seen.usage.reserved_for_others(name)[kind]
+    return not for_others or own_part_of(use, seen.snapshots[name], kind, for_others) >= seen.thresholds[kind].high
 
 
 def _is_short(
@@ -263,15 +259,12 @@ def _is_short(
 
 
 def _crossing(
-    seen: Observed,
-    key: tuple[NodeName, str],
-    ahead: Sequence[Forecast],
-    others: Mapping[NodeName, ResourceVector],
+    seen: Observed, key: tuple[NodeName, str], ahead: Sequence[Forecast]
 ) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
     """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely."""
     high = seen.thresholds[key[1]].high
     for forecast in ahead:
-        if forecast.value >= high and _needs_it_itself(seen, *key, forecast.value, others):
+        if forecast.value >= high and _needs_it_itself(seen, *key, forecast.value):
             sure, words = how_sure(forecast, high)
             if sure >= _LEAST_SURE:
                 yield forecast, sure, words, key

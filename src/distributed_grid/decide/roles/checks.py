@@ -6,10 +6,10 @@ More capacity never invalidates a placement, so a plan stays valid while no othe
 from collections import Counter
 from collections.abc import Iterable
 
-from distributed_grid.decide.capacity.devices import beside, free_devices
+from distributed_grid.decide.capacity.devices import describe_room, short_of
 from distributed_grid.decide.roles.units import UnitClass, classes_of
 from distributed_grid.model.resources import GPU, describe, scale, total
-from distributed_grid.model.roles.plan import Holding, Inventory, InventoryNode, Placement, Unit
+from distributed_grid.model.roles.plan import Holding, Inventory, Placement, Unit
 from distributed_grid.model.roles.workload import Workload
 
 
@@ -28,7 +28,7 @@ def violations(placement: Placement, workload: Workload, inventory: Inventory) -
             for kind in used
             if used[kind] > max(0, node.free[kind])
         ]
-        if used[GPU] <= node.free[GPU] and not _devices_hold(node, units):
+        if used[GPU] <= node.free[GPU] and short_of(node, *(unit.resources for unit in units))[GPU]:
             found.append(f"{name}: parts of GPUs do not fit on {describe(GPU, node.free[GPU])}")
         for one in {_class_of(unit, classes): None for unit in units}:
             if one is None:
@@ -62,20 +62,6 @@ def _over_quota(placement: Placement, workload: Workload) -> list[str]:
     ]
 
 
-def _devices_hold(node: InventoryNode, units: tuple[Unit, ...]) -> bool:
-    """Whole GPUs first, then the parts, in each of three orders: largest first, as listed, and reversed."""
-    one = scale(GPU)
-    asked = [unit.resources[GPU] for unit in units if GPU in unit.resources]
-    whole = sum(each // one for each in asked if each >= one)
-    parts = [part for part in asked if part < one]
-    devices = free_devices(node.total[GPU], node.free[GPU], node.gpu_parts)
-    if whole > devices.count(one):
-        return False
-    return any(
-        beside(devices[whole:], order) is not None for order in (sorted(parts, reverse=True), parts, parts[::-1])
-    )
-
-
 def what_waits(holdings: Iterable[Holding], inventory: Inventory) -> tuple[str, ...]:
     """One line for each holding: what it is for, on which node, and what that node has free now."""
     return tuple(_line(holding, inventory) for holding in holdings)
@@ -97,10 +83,9 @@ def _line(holding: Holding, inventory: Inventory) -> str:
     short = [kind for kind, units in holding.resources.items() if units > node.free[kind]]
     if short:
         return f"{waits}; free: {', '.join(describe(kind, max(0, node.free[kind])) for kind in short)}"
-    devices = free_devices(node.total[GPU], node.free[GPU], node.gpu_parts)
-    part, most = holding.resources[GPU] % scale(GPU), max(devices, default=0)
-    if part > most:
-        return f"{waits}; {describe(GPU, node.free[GPU])} are free, but on one device {describe(GPU, most)} at most"
-    if part and scale(GPU) < node.total[GPU] > node.free[GPU]:
+    asked = holding.resources[GPU]
+    if short_of(node, holding.resources):
+        return f"{waits}; {describe(GPU, node.free[GPU])} are free, but only {describe_room(node, asked)}"
+    if asked % scale(GPU) and scale(GPU) < node.total[GPU] > node.free[GPU]:
         return f"{waits}, which is free again, if it is on one device: Ray reports only the sum over all devices"
     return f"{waits}, which is free again"

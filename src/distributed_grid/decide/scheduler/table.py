@@ -168,8 +168,8 @@ class NodeColumns:
         if node is None:
             return None
         promised = ResourceVector({kind: int(column[row]) for kind, column in self.promised.items()})
-        node = replace(node, free=node.free - promised, base=node.base - promised)
-        return NodeFacts(node, self._usage, self._rules, kind, units, target)
+        node, usage = replace(node, free=node.free - promised), self._usage.on(node.name, promised)
+        return NodeFacts(node, usage, self._rules, kind, units, target)
 
     def why_lacking(self, row: int, target: NodeName, needs: ResourceVector) -> str:
         """Which amount a node lacks for a task of the target, in words; empty if it lacks none."""
@@ -177,7 +177,7 @@ class NodeColumns:
         if facts is None:
             return RefusalCode.NODE_DOWN.reason.text
         is_own = self.names[row] == target
-        found = lacking(facts.of, needs, self._usage, self._rules.headroom, is_own=is_own)
+        found = lacking(facts.of, needs, facts.usage, self._rules.headroom, is_own=is_own)
         if found is None:
             return ""
         code, kind = found
