@@ -38,7 +38,7 @@ class Loop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self.run())
 
     def wake(self) -> None:
         """Let the next turn begin now."""
@@ -61,12 +61,13 @@ class Loop:
             async with self.one_turn:
                 await self._turn()
         except Exception as error:  # noqa: BLE001 - it ends this turn, not the loop
-            _log_failure(self._name, error)
+            log_failure(self._name, error)
         else:
             return True
         return False
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Take turns until the end, or until this is cancelled."""
         if self._waits_first:
             await self._wait()
         while not self.is_stopping:
@@ -135,7 +136,7 @@ class ThreadLoop:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - it ends this turn, not the loop
-            _log_failure(self._name, error)
+            log_failure(self._name, error)
 
     def _wait(self) -> None:
         if self.is_stopping:
@@ -144,7 +145,8 @@ class ThreadLoop:
         self._news.clear()
 
 
-def _log_failure(name: str, error: Exception) -> None:
+def log_failure(name: str, error: Exception) -> None:
+    """Log why a turn failed; the next one tries again."""
     from distributed_grid.logs import logger  # only now: it would delay the start of every command that has a loop
 
     if isinstance(error, GridError):

@@ -19,7 +19,7 @@ class Clock:
 class Controller:
     """Answers each renewal with the next of these; after the last one, all succeed."""
 
-    def __init__(self, *answers: GridError | None) -> None:
+    def __init__(self, *answers: Exception | None) -> None:
         self._answers = list(answers)
         self.renewals = 0
 
@@ -66,10 +66,13 @@ def test_a_lease_that_ends_is_renewed_no_more(error: GridError) -> None:
     assert not keeper.is_due
 
 
-def test_a_program_keeps_its_lease_in_the_background_until_it_ends() -> None:
-    controller = Controller(None, Unavailable("away"), None, NotRenewable("it is releasing"))
+def test_a_program_keeps_its_lease_in_the_background_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = (None, Unavailable("away"), RuntimeError("unforeseen"), None, NotRenewable("it is releasing"))
+    controller = Controller(*answers)
     ended = asyncio.run(LeaseKeeper(0.03).keep(controller.later))
-    assert (ended.message, controller.renewals) == ("it is releasing", 4)
+    assert (ended.message, controller.renewals) == ("it is releasing", 5)
+    told = "".join(capsys.readouterr())
+    assert "RuntimeError: unforeseen" in told and "away" not in told
 
 
 # -- as its holder sees it ---------------------------------------------------------------------------------------------

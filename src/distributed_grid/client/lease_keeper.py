@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from distributed_grid.errors import GridError, NotFound, Refused
+from distributed_grid.loops import log_failure
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import LeaseState
 from distributed_grid.model.times import parse_instant
@@ -41,7 +42,7 @@ class LeaseKeeper:
         """Renew it now by this call, which may block."""
         try:
             call()
-        except GridError as error:
+        except Exception as error:  # noqa: BLE001 - the lease lasts a while, so it is tried again
             self._failed(error)
         else:
             self._due_at = self._clock() + self._length_s / 3
@@ -52,15 +53,17 @@ class LeaseKeeper:
             await asyncio.sleep(self.pause_s)
             try:
                 await call()
-            except GridError as error:
+            except Exception as error:  # noqa: BLE001 - as in `renew`
                 self._failed(error)
             else:
                 self._due_at = self._clock() + self._length_s / 3
         return self.ended
 
-    def _failed(self, error: GridError) -> None:
+    def _failed(self, error: Exception) -> None:
         if isinstance(error, NotFound | Refused):
             self.ended = error
+        elif not isinstance(error, GridError):  # not as usual as a controller that is away
+            log_failure("renewing a lease", error)
         self._due_at = self._clock() + self._length_s / 12
 
 
