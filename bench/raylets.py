@@ -1,13 +1,16 @@
 """Nodes of an embedded cluster that die without warning and return with the same name and a new raylet."""
 
 import os
+import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from distributed_grid.cluster.embedded import node_specs
-from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.nodes import POLL_S, START_TIMEOUT_S, is_up, ray_executable, spawn, start_command
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.cluster.processes import child_environment, trees
 from distributed_grid.cluster.record import load
@@ -52,3 +55,10 @@ class Raylets:
             process = spawn(command, log, child_environment(self._env, record.marker))
             wait_until_up(name, process, log)
         self._started_again[name] = process.pid
+
+
+def wait_until_up(name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return when Ray reports that the node runs; raise `ClusterStartFailed` if it ends or takes too long."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not is_up(name, process, log, deadline):
+        time.sleep(POLL_S)

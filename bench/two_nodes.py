@@ -15,11 +15,12 @@ from typing import Final
 
 import psutil
 
+from bench.raylets import wait_until_up
 from bench.stage import say
 from distributed_grid.cluster import local
 from distributed_grid.cluster.attach import put_controller_in
 from distributed_grid.cluster.embedded import node_specs, start_embedded, stop_embedded
-from distributed_grid.cluster.nodes import head_first, ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.nodes import head_first, ray_executable, spawn, start_command
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
 from distributed_grid.cluster.processes import child_environment
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, save

@@ -5,24 +5,43 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import reading
 from click.testing import CliRunner
 from eyes import Eyes, on_screen
+from live_grid import until
 from looks import lively
 from served_grid import ServedGrid
 from textual.widgets import Input, Select
 
 from distributed_grid.cli import top
+from distributed_grid.cli.top.feed import Feed
 from distributed_grid.cli.top.overview import countdown
-from distributed_grid.errors import ExtraMissing
+from distributed_grid.errors import ExtraMissing, GridError
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[ServedGrid]:
     with lively(tmp_path) as grid:
         yield grid
+
+
+def test_the_screen_gets_news_after_an_unforeseen_error() -> None:
+    told: list[object] = []
+
+    def tell(seen: object) -> None:
+        told.append(seen)
+        if len(told) == 1:
+            raise ZeroDivisionError
+
+    client: Any = None  # an answer that makes no sense is told as an error
+    feed = Feed(client, tell, every_s=0.01)
+    feed.start()
+    until(lambda: len(told) > 2, what="there is news after it")
+    feed.stop()
+    assert all(isinstance(one, GridError) for one in told)
 
 
 def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGrid) -> None:

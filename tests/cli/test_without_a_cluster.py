@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 from served_grid import ServedGrid
+from service_unit import STAYS_DOWN
 
-from distributed_grid.decide.supervision import STAYS_DOWN
 from distributed_grid.errors import RayUnsuitable
 from distributed_grid.execution.ray_start import check_ray_version
 

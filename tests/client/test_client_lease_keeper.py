@@ -1,10 +1,11 @@
 """A lease is renewed in time, also over a while without the controller, and not after its end."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.client.lease_keeper import LeaseKeeper, WatchedLease
 from distributed_grid.errors import BoostNotFound, GridError, NotRenewable, Unavailable
 
 
@@ -18,7 +19,7 @@ class Clock:
 class Controller:
     """Answers each renewal with the next of these; after the last one, all succeed."""
 
-    def __init__(self, *answers: GridError | None) -> None:
+    def __init__(self, *answers: Exception | None) -> None:
         self._answers = list(answers)
         self.renewals = 0
 
@@ -65,7 +66,75 @@ def test_a_lease_that_ends_is_renewed_no_more(error: GridError) -> None:
     assert not keeper.is_due
 
 
-def test_a_program_keeps_its_lease_in_the_background_until_it_ends() -> None:
-    controller = Controller(None, Unavailable("away"), None, NotRenewable("it is releasing"))
+def test_a_program_keeps_its_lease_in_the_background_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = (None, Unavailable("away"), RuntimeError("unforeseen"), None, NotRenewable("it is releasing"))
+    controller = Controller(*answers)
     ended = asyncio.run(LeaseKeeper(0.03).keep(controller.later))
-    assert (ended.message, controller.renewals) == ("it is releasing", 4)
+    assert (ended.message, controller.renewals) == ("it is releasing", 5)
+    told = "".join(capsys.readouterr())
+    assert "RuntimeError: unforeseen" in told and "away" not in told
+
+
+# -- as its holder sees it ---------------------------------------------------------------------------------------------
+
+PREEMPTED = {"cause": "lender", "by": "grid", "reason": "gpu1 needs it", "claimant": None, "deadline": None}
+
+
+def a_boost(state: str = "active", ending: object = None, lasts_s: int = 30) -> Any:
+    at = {"allocated_at": "2026-01-01T10:00:00Z", "expires_at": f"2026-01-01T10:00:{lasts_s:02}Z"}
+    return {"boost_id": "b1", "state": state, "ending": ending, **at}
+
+
+def no_such_boost() -> Any:
+    raise BoostNotFound("no such boost")
+
+
+def test_a_lease_that_is_asked_back_is_held_until_it_is_gone_and_the_holder_learns_why() -> None:
+    lease = WatchedLease(a_boost())
+    lease.take_in(a_boost("releasing", PREEMPTED))
+    assert (lease.ending, lease.ended) == (PREEMPTED, None)
+    lease.look(no_such_boost)
+    assert lease.ended == "gpu1 needs it"
+
+
+@pytest.mark.parametrize(
+    ("boost", "why"),
+    [
+        (a_boost("lost"), "the lease is lost"),
+        (a_boost("released", PREEMPTED), "gpu1 needs it"),
+        (a_boost("releasing"), None),
+        (a_boost("granting"), None),
+    ],
+)
+def test_a_lease_is_gone_once_it_is_lost_or_released(boost: Any, why: str | None) -> None:
+    lease = WatchedLease(a_boost())
+    lease.look(lambda: boost)
+    assert lease.ended == why
+
+
+def test_without_an_answer_a_lease_is_as_it_was_and_one_that_nobody_knows_is_gone() -> None:
+    lease = WatchedLease(a_boost(ending=PREEMPTED))
+    with pytest.raises(RuntimeError):
+        lease.look(lambda: fail(RuntimeError("unforeseen")))
+    lease.look(lambda: fail(Unavailable("away")))
+    assert (lease.ending, lease.ended) == (PREEMPTED, None)
+    lease.take_in(a_boost())
+    lease.look(no_such_boost)
+    assert lease.ended == "no such boost"
+
+
+def fail(error: Exception) -> Any:
+    raise error
+
+
+def test_a_lease_is_renewed_by_its_id_unless_it_is_asked_back_or_gone() -> None:
+    renewed: list[str] = []
+    lease = WatchedLease(a_boost(lasts_s=0))
+    lease.keep(renewed.append)
+    lease.take_in(a_boost("releasing", PREEMPTED))
+    lease.keep(renewed.append)
+    lease.take_in(a_boost("active"))
+    lease.keep(renewed.append)
+    lease.take_in(a_boost("lost"))
+    lease.keep(renewed.append)
+    assert renewed == ["b1", "b1"]

@@ -19,6 +19,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.client.connections import Connections
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.runtime import ControllerRuntime
+from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import StoreBroken, Unavailable
 from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
@@ -131,6 +132,25 @@ def test_while_another_process_has_the_lock_the_status_says_so_and_changes_are_r
         with closing(GridClient(home, retry_s=1.0)) as client, pytest.raises(Unavailable, match="not started yet"):
             client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": "1"})
     until(lambda: not problems(home))
+
+
+def test_after_an_unforeseen_error_the_controller_answers_and_looks_at_its_files_again(
+    home: GridHome, started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up, failed = Tokens.catch_up, threading.Event()
+
+    async def fail_once(self: Tokens) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("unforeseen")
+        await catch_up(self)
+
+    monkeypatch.setattr(Tokens, "catch_up", fail_once)
+    started()
+    assert failed.wait(30)
+    home.controller.unlink()
+    until(home.controller.is_file)
+    assert not problems(home)
 
 
 def test_a_first_start_ends_with_the_error(home: GridHome, started: Start) -> None:

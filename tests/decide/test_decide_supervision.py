@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from service_unit import STAYS_DOWN
 
 from distributed_grid.decide.supervision import (
-    STAYS_DOWN,
     Do,
     Phase,
     Sight,

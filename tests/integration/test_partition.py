@@ -11,15 +11,15 @@ import pytest
 import ray
 from apart import HERE, THERE, Apart, another_host, why_not
 from live_grid import GRID, NOTICE_SOON, LiveGrid, until
+from service_unit import STAYS_DOWN
 from test_node_loss import settles
 
-from bench.raylets import kill_trees
+from bench.raylets import kill_trees, wait_until_up
 from distributed_grid.cluster import NodeSpec
-from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.nodes import ray_executable, spawn, start_command
 from distributed_grid.cluster.ports import ClaimedPorts
 from distributed_grid.cluster.processes import child_environment
 from distributed_grid.cluster.supervise import end_supervisors
-from distributed_grid.decide.supervision import STAYS_DOWN
 from distributed_grid.errors import NotOnHead
 
 pytestmark = [

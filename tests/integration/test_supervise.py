@@ -13,9 +13,9 @@ import pytest
 import ray
 from live_grid import GRID, LiveGrid, until
 
-from bench.raylets import kill_trees
+from bench.raylets import kill_trees, wait_until_up
 from distributed_grid.cluster import NodeSpec
-from distributed_grid.cluster.nodes import ray_executable, spawn, start_command, wait_until_up
+from distributed_grid.cluster.nodes import ray_executable, spawn, start_command
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
 from distributed_grid.cluster.processes import child_environment
 

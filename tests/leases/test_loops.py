@@ -1,12 +1,14 @@
 """A background loop goes on after errors, wakes up for news, and stops between two turns."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
+from live_grid import until as until_is
 
 from distributed_grid.errors import Unavailable
-from distributed_grid.loops import Loop
+from distributed_grid.loops import Loop, ThreadLoop
 
 
 async def until(good: Callable[[], bool]) -> None:
@@ -125,3 +127,73 @@ def test_a_caller_learns_whether_its_own_turn_succeeded() -> None:
         return [await loop.try_turn(), await loop.try_turn()]
 
     assert asyncio.run(main()) == [True, False]
+
+
+# -- in a thread -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [Unavailable("Ray does not answer"), RuntimeError("unforeseen")])
+def test_a_turn_in_a_thread_that_fails_is_followed_by_the_next(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns, done = iter(range(3)), threading.Event()
+
+    def turn() -> None:
+        match next(turns, None):
+            case 0:
+                raise error
+            case None:
+                done.set()
+
+    loop = ThreadLoop("the keeper", turn, lambda: 0.001)
+    loop.start()
+    assert done.wait(10)
+    loop.stop()
+    told = "".join(capsys.readouterr())
+    assert "the keeper" in told and str(error) in told
+
+
+def test_news_ends_a_pause_in_a_thread() -> None:
+    turns: list[int] = []
+    loop = ThreadLoop("x", lambda: turns.append(1), lambda: None, waits_first=True)
+    loop.start()
+    assert not turns
+    loop.wake()
+    until_is(lambda: len(turns) == 1, what="it has taken a turn")
+    loop.stop()
+    assert len(turns) == 1
+
+
+def test_a_thread_stops_after_the_turn_that_is_under_way_and_cleans_up_then() -> None:
+    did: list[str] = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def turn() -> None:
+        begun.set()
+        may_end.wait(10)
+        did.append("done")
+
+    loop = ThreadLoop("x", turn, lambda: 0.0, at_end=lambda: did.append("clean"))
+    loop.start()
+    assert begun.wait(10)
+    loop.stop(within_s=0.01)
+    assert did == [], "who waits no longer than that goes on without it"
+    may_end.set()
+    loop.stop()
+    assert did == ["done", "clean"]
+
+
+def test_a_turn_in_a_thread_may_stop_its_own_loop_and_one_that_never_began_is_stopped_at_once() -> None:
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(1)
+        loop.stop()
+
+    loop = ThreadLoop("x", turn, lambda: 0.0)
+    loop.stop()
+    loop = ThreadLoop("x", turn, lambda: 0.0)
+    loop.start()
+    until_is(lambda: loop.is_stopping, what="it has stopped itself")
+    loop.stop()
+    assert len(turns) == 1

@@ -66,11 +66,24 @@ def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(
 ) -> None:
     before = target(run)
     store.silent = 2
-    until(lambda: not run._poked.set() and not store.silent, what="it has not answered twice")
+    until(lambda: not run._loop.wake() and not store.silent, what="it has not answered twice")
     assert target(run) is before, "who was there is still called"
 
     tell(store, restarts=1, pid=7)
-    until(lambda: run._poked.set() or target(run) is not before, what="the new one is known")
+    until(lambda: run._loop.wake() or target(run) is not before, what="the new one is known")
+
+
+def test_a_run_is_followed_after_an_unforeseen_error(run: AttachedRun, store: KeyValueStore) -> None:
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise RuntimeError("unforeseen")
+
+    store.read = fail
+    until(lambda: run._loop.wake() or failed.is_set(), what="a look has failed")
+    tell(store, members=3)
+    until(lambda: run._loop.wake() or run["worker"].size == 3, what="the new member is known")
 
 
 def test_who_waits_is_patient_with_a_silent_control_service(run: AttachedRun, store: KeyValueStore) -> None:
@@ -109,7 +122,7 @@ def test_references_are_forgotten_when_they_are_over(run: AttachedRun, monkeypat
     run["worker"].choose()
     endpoint.remember(object())
 
-    until(lambda: run._poked.set() or not endpoint.outstanding, what="it is forgotten")
+    until(lambda: run._loop.wake() or not endpoint.outstanding, what="it is forgotten")
 
 
 def test_who_was_detached_calls_nobody_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:

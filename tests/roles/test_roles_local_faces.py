@@ -11,6 +11,7 @@ from role_faces import CHECKS, faces, only_first
 
 from distributed_grid.errors import InvalidRole
 from distributed_grid.roles import LocalRun, RoleSpec, Scaling, Workload
+from distributed_grid.roles.local.members import LocalProcessSet
 from distributed_grid.roles.local.refs import LocalRef
 from distributed_grid.roles.local.streams import LocalStream
 
@@ -130,6 +131,21 @@ def test_a_role_follows_its_queue_up_and_down_and_nobody_loses_a_call() -> None:
         assert all(ref.result() for ref in begun)
         until(lambda: "worker was scaled down to 1" in str(run.status()["events"]), 10, "it is told")
         assert "worker was scaled up to 2" in str(run.status()["events"])
+
+
+def test_a_role_follows_its_signal_after_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, counted = LocalProcessSet.count, iter(range(100_000))
+
+    def fail_once(self: LocalProcessSet, role: str) -> int:
+        if next(counted) == 0:
+            raise RuntimeError("unforeseen")
+        return count(self, role)
+
+    monkeypatch.setattr(LocalProcessSet, "count", fail_once)
+    scaling = Scaling(lambda: 9.0, up_at=2, down_at=1, every_seconds=0.01, stable_seconds=0, cooldown_seconds=0)
+    with LocalRun(Workload("w", (RoleSpec("worker", cls=Working, count=(1, 3), scaling=scaling),))) as run:
+        until(lambda: len(run["worker"]) == 3, 10, "it grows")
+    assert next(counted) > 1
 
 
 def test_a_role_that_cannot_grow_says_why_and_the_run_goes_on() -> None:

@@ -7,6 +7,7 @@ import pytest
 import ray
 from builders import place, workload
 from kept_runs import DIED, KeptRun, Ref
+from live_grid import until
 
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.roles.processes import ProcessState, Unanswered
@@ -27,6 +28,24 @@ def worker(**more: Any) -> RoleSpec:
 
 def in_gang(count: Any = 2, **more: Any) -> RoleSpec:
     return worker(count=count, failure_policy="restart_gang", **more)
+
+
+def test_a_run_is_looked_after_after_an_unforeseen_error(keep: Keep) -> None:
+    run, rounds = keep(worker()), 0
+    look = run.health.look
+
+    def fail_once() -> Any:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            raise RuntimeError("unforeseen")
+        return look()
+
+    run.health.look = fail_once  # type: ignore[method-assign]
+    run.supervisor.start(lambda *_: None)
+    until(lambda: rounds > 2, what="there are rounds after it")
+    run.supervisor.stop()
+    assert "looking after the run failed, and is tried again: RuntimeError: unforeseen" in run.told
 
 
 def scaled(run: KeptRun, role: str, count: int) -> None:

@@ -1,10 +1,20 @@
-"""The lease keeper: when a holder renews its lease, and what the answer means."""
+"""A lease as its holder sees it: when it is renewed, and what the controller's answers mean."""
+
+from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from distributed_grid.errors import GridError, NotFound, Refused
+from distributed_grid.loops import log_failure
+from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.times import parse_instant
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.boosts import Boost, BoostEnding
 
 
 class LeaseKeeper:
@@ -32,7 +42,7 @@ class LeaseKeeper:
         """Renew it now by this call, which may block."""
         try:
             call()
-        except GridError as error:
+        except Exception as error:  # noqa: BLE001 - the lease lasts a while, so it is tried again
             self._failed(error)
         else:
             self._due_at = self._clock() + self._length_s / 3
@@ -43,13 +53,55 @@ class LeaseKeeper:
             await asyncio.sleep(self.pause_s)
             try:
                 await call()
-            except GridError as error:
+            except Exception as error:  # noqa: BLE001 - as in `renew`
                 self._failed(error)
             else:
                 self._due_at = self._clock() + self._length_s / 3
         return self.ended
 
-    def _failed(self, error: GridError) -> None:
+    def _failed(self, error: Exception) -> None:
         if isinstance(error, NotFound | Refused):
             self.ended = error
+        elif not isinstance(error, GridError):  # not as usual as a controller that is away
+            log_failure("renewing a lease", error)
         self._due_at = self._clock() + self._length_s / 12
+
+
+class WatchedLease:
+    """Whether a lease is asked back, or gone, as of the last look. It is renewed while it is neither."""
+
+    def __init__(self, boost: Boost) -> None:
+        self.id = boost["boost_id"]
+        self.length_s = (parse_instant(boost["expires_at"]) - parse_instant(boost["allocated_at"])).total_seconds()
+        self.ending: BoostEnding | None = boost["ending"]
+        """It is being returned, or its holder is asked for it: why, by whom, for whom and by when. Held until then."""
+        self.ended: str | None = None
+        """Why it is gone."""
+        self._keeper = LeaseKeeper(self.length_s)
+
+    def take_in(self, boost: Boost) -> None:
+        """What the controller says of it now."""
+        self.ending = boost["ending"]
+        if is_gone(boost):
+            self.ended = self._why_it_ends(f"the lease is {boost['state']}")
+
+    def look(self, ask: Callable[[], Boost]) -> None:
+        """Ask for it. While the controller is away nothing changes, since the lease lasts a while."""
+        try:
+            self.take_in(ask())
+        except NotFound as error:
+            self.ended = self._why_it_ends(error.message)
+        except GridError:
+            pass
+
+    def keep(self, renew: Callable[[str], object]) -> None:
+        """Renew it by this call if that is due."""
+        if self.ended is None and self.ending is None and self._keeper.is_due:
+            self._keeper.renew(lambda: renew(self.id))
+
+    def _why_it_ends(self, otherwise: str) -> str:
+        return otherwise if self.ending is None else why_it_ends(self.ending)
+
+
+def is_gone(boost: Boost) -> bool:
+    return boost["state"] in (LeaseState.RELEASED, LeaseState.LOST)

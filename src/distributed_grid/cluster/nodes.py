@@ -124,13 +124,6 @@ def spawn(
         )
 
 
-def wait_until_up(name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Return when Ray reports that the node runs; raise `ClusterStartFailed` if it ends or takes too long."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not is_up(name, process, log, deadline):
-        time.sleep(POLL_S)
-
-
 def is_up(name: str, process: "subprocess.Popen[bytes]", log: Path, deadline: float) -> bool:
     """True if Ray reports that the node runs; raises `ClusterStartFailed` if it has ended, or after the deadline."""
     if STARTED in log.read_text(errors="replace"):

@@ -8,18 +8,16 @@ stdin, one JSON object.
 import json
 import math
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import psutil
@@ -28,6 +26,7 @@ from distributed_grid.client import answers
 from distributed_grid.client.connections import listens
 from distributed_grid.cluster import local
 from distributed_grid.cluster.attach import put_controller_in
+from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.cluster.nodes import spawn
 from distributed_grid.cluster.processes import carrying, child_environment
 from distributed_grid.cluster.record import ClusterRecord
@@ -87,10 +86,6 @@ PutIn = Callable[[Callable[[], None]], "ControllerUp"]
 """Puts the controller in; regularly calls its argument meanwhile."""
 
 
-class EndRequested(BaseException):
-    """A signal asked this process to end."""
-
-
 class Supervisor:
     """Runs until it is told to end, or grid is taken out of the cluster on purpose."""
 
@@ -121,7 +116,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Neither a signal nor an error gives boosts back: the next supervisor finds everything as it was."""
-        with _signals_raise():
+        with EndSignals(may_insist=True):
             try:
                 self._forget_earlier_stop()
                 self._supervise()
@@ -256,25 +251,6 @@ class Supervisor:
 
 def _port(address: str) -> str:
     return address.rpartition(":")[2]
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """The first signal ends whatever is being waited for; a second one ends the process as it would anyway."""
-
-    def raise_it(number: int, _: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_DFL)
-        raise EndRequested(signal.Signals(number).name)
-
-    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
-    before = {number: signal.signal(number, raise_it) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- in the background ---------------------------------------------------------------------------------------

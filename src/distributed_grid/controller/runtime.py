@@ -32,6 +32,7 @@ from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.leases.state import utc_now
 from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably, stamp
@@ -167,13 +168,16 @@ class ControllerRuntime:
         starting = asyncio.create_task(self._start_engine(engine))
         await self._until_settled(starting)
         serving = await self._until_it_works("door", lambda: self._open(engine, tokens))
-        keeping = asyncio.create_task(self._keep(engine, tokens))
+        keeping = Loop("keeping the controller's files", lambda: self._keep(tokens), lambda: _RETRY_S, waits_first=True)
+        keeping.start()
         self.notes = (*self.notes, *engine.notes)
         await self._announce()
         _load_what_comes_late()
         _keep_collections_short()
         self._ready.set()
-        await asyncio.wait([serving, keeping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([serving])
+        keeping.end()
+        await serving
         raise RuntimeError("the HTTP server ended")
 
     async def _until_settled(self, starting: asyncio.Task[None]) -> None:
@@ -230,16 +234,14 @@ class ControllerRuntime:
             await asyncio.sleep(0.005)
         return serving
 
-    async def _keep(self, engine: Engine, tokens: Tokens) -> None:
+    async def _keep(self, tokens: Tokens) -> None:
         """Repeat what the disk refused: users' tokens, the installation's, and where the controller is reached."""
-        while True:
-            await asyncio.sleep(_RETRY_S)
-            await tokens.catch_up()
-            self._note_trouble("tokens", "; ".join(tokens.problems) or None)
-            if "token" in self._trouble or await threads.DISK.run(stamp, self._home.token) != self._token_stamp:
-                await self._renew_installation_token(tokens)
-            if "announce" in self._trouble or await self._is_record_another():
-                await self._announce()
+        await tokens.catch_up()
+        self._note_trouble("tokens", "; ".join(tokens.problems) or None)
+        if "token" in self._trouble or await threads.DISK.run(stamp, self._home.token) != self._token_stamp:
+            await self._renew_installation_token(tokens)
+        if "announce" in self._trouble or await self._is_record_another():
+            await self._announce()
 
     async def _renew_installation_token(self, tokens: Tokens) -> None:
         """Use a token that was put into the file; until the file can be read, the last token stays valid."""

@@ -12,12 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from distributed_grid.errors import GridError, InvalidRequest, PortTaken, Refused, StoreBroken, Unavailable
-
-STAYS_DOWN: Final = (InvalidRequest.exit_code, Refused.exit_code)
-"""After these exit codes, starting again unchanged is no use: a bad argument or configuration, another machine than the
-head, a GRID_HOME of another cluster. `deploy/grid.service` names the same codes. Other causes that end a supervisor
-(Ray's token or version) are put right elsewhere, so a service should go on trying."""
+from distributed_grid.errors import GridError, PortTaken, StoreBroken, Unavailable
 
 _HEALS: Final = (Unavailable, StoreBroken)
 _WATCH_S: Final = 1.0

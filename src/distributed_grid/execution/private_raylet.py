@@ -18,8 +18,6 @@ _HOSTED_WITHIN_S: Final = 300.0
 """For the actor that hosts the raylet to come up."""
 _UP_WITHIN_S: Final = on_node_raylet.MOST_WINDOWS * STANDS_STILL_S + 60.0
 """A raylet that stalls is given up earlier; this limit is for a process that does not even report a stall."""
-MOST_S: Final = _HOSTED_WITHIN_S + _UP_WITHIN_S
-"""How long `join` may take."""
 _GONE_WITHIN_S: Final = 10.0
 _LEAST_STORE: Final = 100_000_000
 _MOST_STORE: Final = 2_000_000_000

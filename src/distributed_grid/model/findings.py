@@ -101,7 +101,6 @@ _ABOUT: Final = {
     Code.NODE_SILENT: _About("a node did not answer, so its part is not audited"),
 }
 CHECKS: Final = tuple(code for code in Code if list(Code).index(code) < list(Code).index(Code.DRIFTED_TOTAL))
-DEVIATIONS: Final = tuple(code for code in Code if code not in CHECKS)
 
 
 def meaning(code: Code) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
 from distributed_grid.errors import GridError
+from distributed_grid.loops import Loop
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.series import Accuracy, Forecast, ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot, Pressure
@@ -53,15 +53,15 @@ class ControllerSource:
         return sum(one["count"] for one in self._client.demand()["demand"])
 
     async def changes(self, tell: PressureCallback) -> None:
-        while True:
-            with suppress(GridError):  # the controller may be restarting
-                await self._tell_news(tell)
-            await asyncio.sleep(_LOOK_EVERY_S)
+        await Loop("looking for changes of pressure", lambda: self._tell_news(tell), lambda: _LOOK_EVERY_S).run()
 
     async def _tell_news(self, tell: PressureCallback) -> None:
         # Ask for one event more than is new. A controller that does not have it is a new one, and numbers from the
         # beginning.
-        events = await asyncio.to_thread(self._client.events, max(0, self._after - 1))
+        try:
+            events = await asyncio.to_thread(self._client.events, max(0, self._after - 1))
+        except GridError:
+            return  # the controller may be restarting
         if not events:
             self._after = 0
         for event in events:

@@ -188,8 +188,6 @@ log = logger()
 _HORIZON_S = OWN_LEASE_S / 2
 """The middle of a lease that would be made now."""
 
-_ALIKE_S = 300.0
-
 
 class Rebalancing:
     """Runs beside the reconciler and the measuring, on the same parts."""

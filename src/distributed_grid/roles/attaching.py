@@ -12,6 +12,7 @@ import ray
 
 from distributed_grid.errors import CannotScale, RoleNotFound, RoleRunNotFound, RoleRunOver, Unavailable
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
+from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.roles.runs import LEAVING, Record, RunState, is_over
 from distributed_grid.model.roles.workload import text_of_role
 from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
@@ -42,19 +43,18 @@ class AttachedRun:
         self.name = name
         self._runs = KnownRuns(RoleRecords.connected(), controller_here)
         self._registry = EndpointRegistry(name)
-        self._transport = RayTransport(lambda _: self._poked.set())
-        self._poked = threading.Event()
+        self._loop = ThreadLoop(f"grid-roles-{name}-attached", self._follow, lambda: _FOLLOW_S, waits_first=True)
+        self._transport = RayTransport(lambda _: self._loop.wake())
         self._changing = threading.Lock()
         """Also held while the record is read. Otherwise an older reading could overwrite a newer one."""
-        self._detached = threading.Event()
+        self._is_detached = False
         self._seen: dict[tuple[str, int], tuple[str, int, int | None]] = {}
         """By role and rank: the actor, its life and its process."""
         self._record = self._runs.one(name)
         if self.state in (RunState.ENDED, RunState.FAILED):  # a lost run can still be shut down from here
             raise RoleRunOver(f"The run {name} is over: {self._record['why'] or self._record['state']}")
         self._take(self._record)
-        self._thread = threading.Thread(target=self._follow, name=f"grid-roles-{name}-attached", daemon=True)
-        self._thread.start()
+        self._loop.start()
         RAY_EXIT.add(self, self._leave_ray)
 
     # -- use -----------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class AttachedRun:
             self._record = record
             if is_over(record):
                 self._registry.close(f"the run {self.name} is over: {record['why']}")
-            elif not self._detached.is_set():
+            elif not self._is_detached:
                 self._take(record)
         return record
 
@@ -116,7 +116,7 @@ class AttachedRun:
 
         If the owner is gone, this process cleans up the run. A run that has ended is asked for nothing.
         """
-        if not self._detached.is_set():
+        if not self._is_detached:
             self._runs.end(self.name, wait_s)
         self.detach()
 
@@ -130,14 +130,14 @@ class AttachedRun:
         return True
 
     def detach(self) -> None:
-        self._detached.set()
-        self._poked.set()
+        self._is_detached = True
+        self._loop.end()
         self._registry.close(f"this process is no longer attached to {self.name}")
         RAY_EXIT.drop(self)
 
     def _leave_ray(self) -> None:
         self.detach()
-        self._thread.join()
+        self._loop.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -161,13 +161,9 @@ class AttachedRun:
         return [event["told"] for event in self._record["events"][-3:]]
 
     def _follow(self) -> None:
-        while True:
-            self._poked.wait(_FOLLOW_S)
-            self._poked.clear()
-            if self._detached.is_set():
-                return
-            if self._is_over():
-                return
+        if self._is_over():
+            self._loop.end()
+        else:
             self._registry.forget_finished(self._transport.unfinished)
 
     def _take(self, record: Record) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -11,15 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.client.lease_keeper import WatchedLease, is_gone
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
-from distributed_grid.model.endings import why_it_ends
+from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.validators import LONGEST_LABEL, seconds
 from distributed_grid.run.signals import signals_blocked
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Attended, Boost, BoostEnding, BoostRequest
+    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostRequest
 
 DEFAULT_DURATION_S: Final = 120.0
 """How long a lease lasts without renewal: if its machine fails, its capacity is soon free again."""
@@ -115,14 +114,16 @@ class HeldLease:
         self._client, self._program_id, self._label = client, program_id, label[:LONGEST_LABEL]
         self.boost = boost
         self.is_ours = is_ours
-        self._stop = threading.Event()
         self.asked: AskedBack | None = None
-        self.ended: str | None = None
-        self.ending: BoostEnding | None = None
-        """How it ended, if the controller knows."""
-        self._take_in(self._ask(client))
+        self._lease = WatchedLease(boost)
+        self._lease.take_in(self._ask(client))
+        in_thread = GridClient(client.home)
+        look_s = min(_LOOK_S, self._lease.length_s / 6)
+        self._loop = ThreadLoop(
+            "grid-run-lease", lambda: self._keep(in_thread), lambda: look_s, waits_first=True, at_end=in_thread.close
+        )
         with signals_blocked():  # signals are for the main thread
-            threading.Thread(target=self._keep, daemon=True).start()
+            self._loop.start()
 
     @classmethod
     def of(cls, client: GridClient, wanted: Wanted, program_id: str, label: str) -> HeldLease:
@@ -145,57 +146,45 @@ class HeldLease:
 
     def give_back(self) -> None:
         """End what still runs in the lease and return it. A boost that existed before the run stays, empty."""
-        self._stop.set()
+        self._loop.end()
         with suppress(GridError):  # then the controller counts the program as gone after a silence
             self._client.leave(self.id, self._program_id)
         if self.is_ours and self.ended is None:
             with suppress(NotFound):
                 self._client.release_boost(self.id, {"grace_seconds": 0, "wait_seconds": 20})
 
-    def _keep(self) -> None:
+    @property
+    def ended(self) -> str | None:
+        return self._lease.ended
+
+    @property
+    def ending(self) -> BoostEnding | None:
+        """How it ended, if the controller knows."""
+        return self._lease.ending
+
+    def _keep(self, client: GridClient) -> None:
         """Keep the lease alive unless it is asked back, and check more often that it still exists."""
-        length = _length(self.boost)
-        look_s = min(_LOOK_S, length / 6)
-        keeper = LeaseKeeper(length)
-        client = GridClient(self._client.home)
-        while not self._stop.wait(look_s):
-            if self.is_ours and self.asked is None and keeper.is_due:
-                keeper.renew(lambda: client.renew_boost(self.id))
-            if self._look(client) is not None:
-                break
-        client.close()
+        if self.is_ours:
+            self._lease.keep(client.renew_boost)
+        if self._look(client) is not None:
+            self._loop.end()
 
     def why_ended(self) -> str | None:
         """Asks the controller now: a program that fails for want of its lease may be the first to notice."""
         return self.ended or self._look(self._client)
 
     def _look(self, client: GridClient) -> str | None:
-        try:
-            self._take_in(self._ask(client))
-        except NotFound as error:
-            self.ended = error.message
-        except GridError:
-            pass  # the controller is away for now; the lease lasts a while
+        self._lease.look(lambda: self._ask(client))
         return self.ended
 
-    def _ask(self, client: GridClient) -> Attended:
-        return client.attend(self.id, self._program_id, self._label, is_inside=self._is_inside())
-
-    def _take_in(self, said: Attended) -> None:
-        state, ending = said["boost"]["state"], said["boost"]["ending"]
-        self.ending = ending
-        if state in ("lost", "released"):
-            self.ended = f"it is {state}" if ending is None else why_it_ends(ending)
-        elif ending is not None and said["ends_in_seconds"] is not None:
-            self.asked = AskedBack(ending, time.monotonic() + said["ends_in_seconds"])
-        else:
+    def _ask(self, client: GridClient) -> Boost:
+        said = client.attend(self.id, self._program_id, self._label, is_inside=self._is_inside())
+        boost, left_s = said["boost"], said["ends_in_seconds"]
+        if boost["ending"] is None or left_s is None:
             self.asked = None
-
-
-def _length(boost: Boost) -> float:
-    from distributed_grid.model.times import parse_instant
-
-    return (parse_instant(boost["expires_at"]) - parse_instant(boost["allocated_at"])).total_seconds()
+        elif not is_gone(boost):
+            self.asked = AskedBack(boost["ending"], time.monotonic() + left_s)
+        return boost
 
 
 def _head(client: GridClient) -> str:

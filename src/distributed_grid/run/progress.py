@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
+from distributed_grid.loops import ThreadLoop
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import signals_blocked
 
@@ -63,27 +63,26 @@ class Progress:
         self._is_private = is_private
         self._run_id, self._is_below, self._reports = run_id, is_below, reports
         self._show = show
-        self._began = time.monotonic()
+        self._began = self._watched_at = time.monotonic()
         self._since = time.time() - _CLOCKS_APART_S
         self._waits_since: float | None = None
         self._waits_is_told = False
         self._jobs: dict[str, bool] = {}
         """The run's jobs in the shared cluster, and whether the hook keeps each in the lease."""
         self._looked_into: tuple[str, ...] = ()
-        self._stop = threading.Event()
         self.cpu_seconds = 0.0
         self.work: WorkStatus | None = None
         """What the run does in its lease, if the controller can see it."""
         self.outside: Mapping[str, int] = {}
         """Name -> how many of these the run's jobs have run outside the lease."""
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._pause_s = _EVERY_S
+        self._loop = ThreadLoop("grid-run-progress", self._watch, lambda: self._pause_s, waits_first=True)
         with signals_blocked():  # signals are for the main thread
-            self._thread.start()
+            self._loop.start()
 
     def finish(self) -> None:
         """Take a last look, for the summary: Ray records what its workers did last a second later."""
-        self._stop.set()
-        self._thread.join(10)
+        self._loop.stop(within_s=10)
         deadline = time.monotonic() + _SETTLED_S
         self._look()
         if self._looked_into != self.jobs:  # this look has found new jobs
@@ -109,16 +108,14 @@ class Progress:
         return f"{self.cpu_seconds:.0f} of {has} CPU seconds used" if has else ""
 
     def _watch(self) -> None:
-        pause, last = _EVERY_S, time.monotonic()
-        while not self._stop.wait(pause):
-            asked = time.monotonic()
-            self._look()
-            now = time.monotonic()
-            if self.work is not None:
-                self.cpu_seconds += self.work["cpus_in_use"] * (now - last)
-            last = now
-            pause = max(_EVERY_S, _ASKING_COSTS * (now - asked))
-            self._show(self.line())
+        asked = time.monotonic()
+        self._look()
+        now = time.monotonic()
+        if self.work is not None:
+            self.cpu_seconds += self.work["cpus_in_use"] * (now - self._watched_at)
+        self._watched_at = now
+        self._pause_s = max(_EVERY_S, _ASKING_COSTS * (now - asked))
+        self._show(self.line())
 
     @property
     def jobs(self) -> tuple[str, ...]:

@@ -6,17 +6,16 @@ writes one JSON object to the pipe that the order names. It then stays until the
 
 import json
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from distributed_grid.client import GridClient
+from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.config.roles_file import load_workload
 from distributed_grid.errors import GridError, NotOnHead
 from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
@@ -27,13 +26,8 @@ from distributed_grid.model.roles.workload import Workload
 from distributed_grid.model.times import local_times
 from distributed_grid.store.home import GridHome
 
-_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK_S: Final = 1.0
 _SHOWN: Final = "\n\t"
-
-
-class EndRequested(BaseException):
-    """A signal came; as with KeyboardInterrupt, everything is released on the way out."""
 
 
 class Answer:
@@ -52,7 +46,7 @@ class Answer:
 def keep(order: Mapping[str, Any], answer: Answer) -> int:
     """Start the run, keep it, end it. Returns the exit code."""
     workload = load_workload(order["file"]).workload
-    with _receiving_signals() as signals:
+    with EndSignals(may_insist=False) as signals:
         _connect(order)
         signals.listen()  # Ray's own handlers would end the process without notifying the run
         try:
@@ -103,33 +97,6 @@ def _connect(order: Mapping[str, Any]) -> None:
             try_next="Run the same command there, or start a Ray node here that joins the cluster.",
         )
     raise why_not_reached(address, unreached)
-
-
-class _Signals:
-    """The first signal that asks for the end raises `EndRequested`; later ones are ignored, as the end is under way."""
-
-    def __init__(self) -> None:
-        self._came = False
-
-    def listen(self) -> None:
-        for number in _ENDING:
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if not self._came:
-            self._came = True
-            raise EndRequested(number)
-
-
-@contextmanager
-def _receiving_signals() -> Iterator[_Signals]:
-    signals = _Signals()
-    signals.listen()
-    try:
-        yield signals
-    finally:  # on the way out, signals change nothing
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _said_once(say: Callable[[str], None]) -> Callable[[str], None]:

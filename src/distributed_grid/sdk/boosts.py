@@ -15,6 +15,7 @@ from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
 from distributed_grid.logs import logger
+from distributed_grid.loops import Loop
 from distributed_grid.model.leases import WATCHED
 from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
 from distributed_grid.model.policies import AllocationPriority
@@ -48,9 +49,7 @@ OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
 class ReclaimWatch:
     """Polls for reclaim notices, only while a boost has a callback.
 
-    It is not a `loops.Loop`, which waits for its current turn when it stops: this one runs in the user's event loop,
-    ends with the last callback, and is cancelled when its manager closes, even while the controller does not answer. As
-    there, a turn that fails is logged, and the next one tries again.
+    It is cancelled when its manager closes, even while the controller does not answer.
     """
 
     def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
@@ -64,7 +63,8 @@ class ReclaimWatch:
     def add(self, boost_id: str, callback: OnReclaim) -> None:
         self._callbacks[boost_id] = callback
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            loop = Loop("looking for reclaim notices", self._turn, lambda: self._every_s, waits_first=True)
+            self._looking = asyncio.create_task(loop.run())
 
     def drop(self, boost_id: str) -> None:
         self._callbacks.pop(boost_id, None)
@@ -78,17 +78,9 @@ class ReclaimWatch:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look(self) -> None:
-        while self._callbacks:
-            await asyncio.sleep(self._every_s)
-            try:
-                await self._turn()
-            except GridError as error:  # the controller is away for a moment, or for good
-                log.warning("could not look for notices; trying again", message=error.message)
-            except Exception:
-                log.exception("could not look for notices; trying again")
-
     async def _turn(self) -> None:
+        if not self._callbacks:
+            return
         watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
         status = await (await self._ready()).boost_status()
         there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}

@@ -13,6 +13,7 @@ from distributed_grid.cli.node_columns import POINTS
 from distributed_grid.cli.output import readable
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError
+from distributed_grid.loops import ThreadLoop
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Event
@@ -43,35 +44,28 @@ class Feed:
     def __init__(self, client: GridClient, tell: Tell, every_s: float = EVERY_S) -> None:
         self._client = client
         self._tell = tell
-        self._every_s = every_s
         self._history: dict[str, Series] = {}
         self._history_due = 0.0
         self._last_event = 0
         self._controller: int | None = None
-        self._stopping = False
-        self._wake = threading.Event()
+        self._loop = ThreadLoop("feed", self._turn, lambda: every_s)
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="feed", daemon=True).start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Returns at once; the thread may still wait for an answer."""
-        self._stopping = True
-        self._wake.set()
+        self._loop.end()
 
     def hurry(self) -> None:
         """Poll now, since something has changed."""
-        self._wake.set()
+        self._loop.wake()
 
-    def _run(self) -> None:
-        while not self._stopping:
-            told = attempt(self._look)
-            if self._stopping:
-                return
+    def _turn(self) -> None:
+        told = attempt(self._look)
+        if not self._loop.is_stopping:
             with contextlib.suppress(RuntimeError):  # the screen has closed, or is not open yet
                 self._tell(told)
-            self._wake.wait(self._every_s)
-            self._wake.clear()
 
     def _look(self) -> Seen:
         status = self._client.cluster_status()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from distributed_grid.client import user_name
 from distributed_grid.errors import Refused
+from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.roles.runs import RunState
 from distributed_grid.model.roles.workload import Workload, scaled_counts, spec_named, text_of_role
 from distributed_grid.model.times import instant
@@ -48,28 +49,23 @@ class LocalFollowing:
     ) -> None:
         self._followed, self._scale = followed, scale
         self._following = Following(followed, SignalReader(followed, group).read)
-        self._over = threading.Event()
+        self._loop = ThreadLoop("grid-roles-signals", self._serve, lambda: _TICK_S, waits_first=True)
         if any(role.scaling is not None for role in followed.workload.roles):
-            threading.Thread(target=self._serve, name="grid-roles-signals", daemon=True).start()
+            self._loop.start()
 
     def close(self) -> None:
-        self._over.set()
+        self._loop.end()
 
     def _serve(self) -> None:
-        while not self._over.wait(_TICK_S):
-            try:
-                for role, count in self._following.wanted():
-                    self._towards(role, count)
-            except RuntimeError:  # the run or the process is ending, so nothing is read any more
-                if self._over.is_set():
-                    return
+        for role, count in self._following.wanted():
+            self._towards(role, count)
 
     def _towards(self, role: str, count: int) -> None:
         """Members that do not come up change nothing: the signal is read again after a pause."""
         try:
             self._scale(role, count)
         except Exception as error:  # noqa: BLE001 (constructors raise anything, and the run continues)
-            if not self._over.is_set():
+            if not self._loop.is_stopping:
                 self._followed.note(f"{role} does not have {count} members: {error}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -15,18 +14,18 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.lease_keeper import LeaseKeeper
-from distributed_grid.errors import GridError, NotFound, Refused
+from distributed_grid.client.lease_keeper import WatchedLease
+from distributed_grid.errors import GridError, Refused
 from distributed_grid.execution.groups import group_handle
 from distributed_grid.execution.role_records import new_group_name
-from distributed_grid.model.endings import why_it_ends
+from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import CPU, GPU, amount_of
 from distributed_grid.model.roles.plan import Holding
 from distributed_grid.model.roles.processes import Held
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostEnding
+    from distributed_grid.wire.boosts import BoostEnding
 
 LEASE_S: Final = 120.0
 """How long a lease lasts without renewal. It ends sooner if Ray reports that its owner is gone."""
@@ -121,13 +120,8 @@ class Leases:
 
     def __init__(self, run: str, client: GridClient, priority: str = "normal") -> None:
         self._run, self._client, self._priority = run, client, priority
-        self._held: dict[str, str | None] = {}
-        """Leases by id, and why one is gone."""
-        self._keepers: dict[str, LeaseKeeper] = {}
-        self._asked: dict[str, BoostEnding] = {}
-        """Leases that are being reclaimed, and why."""
-        self._closed = threading.Event()
-        self._watching: threading.Thread | None = None
+        self._leases: dict[str, WatchedLease] = {}
+        self._loop: ThreadLoop | None = None
 
     def take(self, holdings: Sequence[Holding], ids: dict[NodeName, NodeId], within_s: float) -> list[Held]:
         held: list[Held] = []
@@ -165,29 +159,33 @@ class Leases:
             },
             idempotency_key=uuid.uuid4().hex,
         )
-        self._keepers[granted["boost_id"]] = LeaseKeeper(LEASE_S)
-        self._held[granted["boost_id"]] = None
-        if self._watching is None:
-            self._watching = threading.Thread(target=self._keep, name="grid-roles-leases", daemon=True)
-            self._watching.start()
+        self._leases[granted["boost_id"]] = WatchedLease(granted)
+        if self._loop is None:
+            client = GridClient(self._client.home)
+            self._loop = ThreadLoop(
+                "grid-roles-leases", lambda: self._keep(client), lambda: _LOOK_S, waits_first=True, at_end=client.close
+            )
+            self._loop.start()
         return Held(holding, node_id, granted["placement_group"], granted["boost_id"])
 
     def give_back(self, held: Iterable[Held]) -> None:
         for one in held:
-            self._keepers.pop(one.boost_id or "", None)
-            if one.boost_id is not None and self._held.pop(one.boost_id, None) is None:
+            lease = self._leases.pop(one.boost_id or "", None)
+            if one.boost_id is not None and (lease is None or lease.ended is None):
                 with suppress(GridError):  # if the controller does not answer, the lease soon ends by itself
                     self._client.release_boost(one.boost_id, {"grace_seconds": 0, "wait_seconds": 20})
 
     def lost(self, held: Held, *, ask: bool = False) -> str | None:
-        if held.boost_id is None:
+        lease = self._leases.get(held.boost_id or "")
+        if lease is None:
             return None
-        if ask and self._held.get(held.boost_id) is None:
-            self._look(self._client, held.boost_id)
-        return self._held.get(held.boost_id)
+        if ask and lease.ended is None:
+            lease.look(lambda: self._client.boost(lease.id))
+        return lease.ended
 
     def asked(self, held: Held) -> BoostEnding | None:
-        return None if held.boost_id is None else self._asked.get(held.boost_id)
+        lease = self._leases.get(held.boost_id or "")
+        return None if lease is None or lease.ended is not None else lease.ending
 
     def let_go(self, held: Held) -> None:
         if held.boost_id is not None:
@@ -195,53 +193,25 @@ class Leases:
                 self._client.release_boost(held.boost_id, {"grace_seconds": 0, "wait_seconds": 0})
 
     def close(self) -> None:
-        self._closed.set()
+        if self._loop is not None:
+            self._loop.end()
 
-    def _keep(self) -> None:
-        """Renew each lease when it is due, and check more often whether it is being reclaimed."""
-        client = GridClient(self._client.home)
-        while not self._closed.wait(_LOOK_S):
-            self._look_at_all(client)
-        client.close()
+    def _keep(self, client: GridClient) -> None:
+        """Renew each lease when it is due, and check more often whether it is being reclaimed.
 
-    def _look_at_all(self, client: GridClient) -> None:
-        """One query for all leases, since a run may have many."""
-        ours = [one for one, why in [*self._held.items()] if why is None]
+        One query for all leases, since a run may have many.
+        """
+        ours = [*self._leases.values()]
         try:
             shown = {boost["boost_id"]: boost for boost in client.boost_status()["boosts"]}
         except GridError:
             return  # the controller is away; it comes back, and the leases last a while
-        for boost_id in ours:
-            keeper = self._keepers.get(boost_id)
-            if boost_id not in shown:
-                self._look(client, boost_id)
-            elif self._take_in(shown[boost_id]) and keeper is not None and keeper.is_due:
-                keeper.renew(partial(client.renew_boost, boost_id))
-                if keeper.ended is not None:
-                    self._look(client, boost_id)  # it is gone or being returned: this says why
-
-    def _look(self, client: GridClient, boost_id: str) -> None:
-        try:
-            self._take_in(client.boost(boost_id))
-        except NotFound as error:
-            asked = self._asked.pop(boost_id, None)
-            if boost_id in self._held:
-                self._held[boost_id] = error.message if asked is None else why_it_ends(asked)
-        except GridError:
-            return
-
-    def _take_in(self, boost: Boost) -> bool:
-        """Whether the lease is ours to keep. One that is being returned is held until its deadline, but not renewed."""
-        boost_id, ending = boost["boost_id"], boost["ending"]
-        if boost_id not in self._held:
-            return False
-        if boost["state"] not in ("active", "granting", "releasing"):
-            self._held[boost_id] = f"its lease is {boost['state']}" if ending is None else why_it_ends(ending)
-        elif ending is not None:
-            self._asked[boost_id] = ending
-        else:
-            self._asked.pop(boost_id, None)
-        return ending is None
+        for lease in ours:
+            if lease.id in shown:
+                lease.take_in(shown[lease.id])
+            elif lease.ended is None:
+                lease.look(partial(client.boost, lease.id))
+            lease.keep(client.renew_boost)
 
 
 def _is_there(held: Held, deadline: float) -> bool:

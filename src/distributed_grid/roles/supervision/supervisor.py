@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +19,7 @@ import ray
 from distributed_grid.errors import Unavailable, said_by
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import scaled_counts
@@ -168,9 +168,8 @@ class Supervisor:
         self._faults: list[Fault] = []
         """Kept until they are handled: an exception in between must not lose them."""
         self._commands: deque[tuple[str, int]] = deque()
-        self._poked = threading.Event()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        name = f"grid-roles-{parts.name}"
+        self._loop = ThreadLoop(name, self._turn, lambda: _TICK_S, waits_first=True, at_end=following.finish)
         self._commands_at = self._told_at = 0.0
         self._job_id = ray.get_runtime_context().get_job_id()
         self._worker_id = ray.get_runtime_context().get_worker_id()
@@ -183,22 +182,17 @@ class Supervisor:
         """`on_down`: ends the run, given why."""
         self._peer_notifier.begin()
         self._on_down = on_down
-        self._thread = threading.Thread(target=self._run, name=f"grid-roles-{self._p.name}", daemon=True)
-        self._thread.start()
+        self._loop.start()
 
     def stopping(self) -> None:
         """End the rounds."""
-        self._stopping.set()
-        self._poked.set()
+        self._loop.end()
 
     def stop(self) -> None:
-        self.stopping()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-            self._following.finish()
+        self._loop.stop()
 
     def poke(self) -> None:
-        self._poked.set()
+        self._loop.wake()
 
     def request_count(self, role: str, count: int) -> None:
         scaled_counts(self._p.workload, role, count)  # raises for an invalid count, before the caller waits
@@ -216,16 +210,11 @@ class Supervisor:
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._poked.wait(_TICK_S)
-            self._poked.clear()
-            if self._stopping.is_set():
-                return
-            try:
-                self.tick()
-            except Exception as error:  # noqa: BLE001 (an unsupervised run is worse than any error)
-                self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
+    def _turn(self) -> None:
+        try:
+            self.tick()
+        except Exception as error:  # noqa: BLE001 (the run's record tells it, not only the log)
+            self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
 
     def tick(self) -> None:
         before = self._shape()
