@@ -183,7 +183,12 @@ def amount_or_none(kind: str, value: object) -> Number:
 
 
 def interval(value: object, *, zero_allowed: bool = False) -> Number:
-    """A length of time in seconds."""
+    """A length of time in seconds: a number, or text as in a request."""
+    if isinstance(value, str):
+        try:
+            value = _seconds_in(value)
+        except ValueError:
+            raise Wrong(f"must be a length of time such as {LENGTHS}, not {shown(value)}") from None
     found = zero_or_more(value) if zero_allowed else above_zero(value)
     if found > LONGEST_S:
         raise Wrong(f"must be at most a year ({LONGEST_S:.0f} seconds), not {found}")
