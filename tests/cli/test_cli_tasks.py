@@ -34,7 +34,7 @@ def test_a_run_is_listed_with_its_command_line_its_process_and_its_lender(home: 
     header, row = typed("tasks", "ls").splitlines()
     assert header.split("  ")[-1] == "Command"
     assert row.endswith("python -c 'print(1)'")
-    assert row.split()[:4] == [began.id, "running", str(began.pid), "gpu1"]
+    assert row.split()[:4] == [began.id, "running", "-", str(began.pid)]
     assert "PID here  Lease of" in header
 
 
