@@ -97,6 +97,18 @@ def test_a_table_gives_up_in_the_order_it_is_told() -> None:
     assert shown(8) == "a long …"
 
 
+def test_an_optional_column_that_says_nothing_is_left_out_on_a_terminal_but_not_in_a_pipe() -> None:
+    def shown(cells: list[str], width: int | None) -> list[list[str]]:
+        table = {"name": Column.of("Name", ["a", "b"]), "for": Column.of("For", cells, optional=True)}
+        shown = click.unstyle(fitted_table(fit(table, ("for",), Canvas(width))))
+        return [line.split() for line in shown.splitlines()]
+
+    assert shown(["", "-"], 80) == [["Name"], ["a"], ["b"]]
+    assert shown(["", "-"], None) == [["Name", "For"], ["a", "-"], ["b", "-"]]
+    assert shown(["x", ""], 80) == shown(["x", ""], None) == [["Name", "For"], ["a", "x"], ["b", "-"]]
+    assert shown(["x", ""], 6) == [["Name"], ["a"], ["b"]]
+
+
 @pytest.mark.parametrize(
     ("value", "blocks", "drawn"),
     [

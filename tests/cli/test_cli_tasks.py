@@ -8,6 +8,7 @@ from click import unstyle
 from click.testing import CliRunner
 
 from distributed_grid.cli.app import app
+from distributed_grid.run import detached
 from distributed_grid.run.records import Run, Runs
 from distributed_grid.store.home import GridHome
 
@@ -34,7 +35,7 @@ def test_a_run_is_listed_with_its_command_line_its_process_and_its_lender(home: 
     header, row = typed("tasks", "ls").splitlines()
     assert header.split("  ")[-1] == "Command"
     assert row.endswith("python -c 'print(1)'")
-    assert row.split()[:4] == [began.id, "running", str(began.pid), "gpu1"]
+    assert row.split()[:4] == [began.id, "running", "-", str(began.pid)]
     assert "PID here  Lease of" in header
 
 
@@ -42,6 +43,27 @@ def test_a_long_command_line_is_cut_to_fit_the_terminal_and_cannot_write_to_it(h
     run(home, command="echo \x1b[31m" + "x" * 400)
     assert max(map(len, typed("tasks", "ls", columns=100).splitlines())) <= 100
     assert r"echo \x1b[31mxxx" in typed("tasks", "ls", columns=100)
+
+
+def test_a_run_in_the_background_says_what_it_is_where_it_is_and_how_to_follow_and_end_it(
+    home: GridHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Run] = []
+
+    def start(runs: Runs, wanted: object, command: list[str], shown: str, *how: object, **options: object) -> Run:
+        started.append(run(home, shown))
+        return started[0]
+
+    monkeypatch.setattr(detached, "start", start)
+    told = typed("run", "-d", "--gpus", "1", "--", "python", "-c", "print(1)")
+
+    (began,) = started
+    assert told.splitlines() == [
+        f"Run {began.id} is running: python -c 'print(1)'",
+        f"  process {began.pid} on this machine; its Ray work runs on gpu1, in a lease for gpu-master",
+        f"  grid tasks logs {began.id} --follow     its output",
+        f"  grid tasks cancel {began.id}            end it, and give the lease back",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -296,6 +296,8 @@ def test_help_and_quit(served: ServedGrid) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.press("question_mark")
         await eyes.sees("release the selected boost")
+        await eyes.sees(r"Pressure is measured: 0\.3 cpu \+ 0\.3 memory \+ 0\.4 gpu, or half and half")
+        await eyes.sees(r"on a node without GPUs\.")
         await eyes.press("escape", "q")
         await eyes.until(lambda: not eyes.app.is_running)
 

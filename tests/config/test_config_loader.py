@@ -79,6 +79,19 @@ SHARING = "must be one of offload_only, share_and_offload, dynamic_balancing, no
             "2:32: resource_sharing.monitoring_interval_seconds: must be above zero, not -1",
         ),
         (
+            "resource_sharing: {grace_seconds: soon}\n",
+            "1:35: resource_sharing.grace_seconds: must be a length of time such as 90 (seconds), 30m, 1h30m or 2d, "
+            "not 'soon'",
+        ),
+        (
+            "resource_sharing: {rebalance_interval: 0s}\n",
+            "1:40: resource_sharing.rebalance_interval: must be above zero, not 0",
+        ),
+        (
+            "resource_sharing: {grace_seconds: 400d}\n",
+            "1:35: resource_sharing.grace_seconds: must be at most a year (31622400 seconds), not 34560000",
+        ),
+        (
             "resource_sharing: {grace_seconds: 1e12}\n",
             "1:35: resource_sharing.grace_seconds: must be at most a year (31622400 seconds), not 1000000000000",
         ),

@@ -150,6 +150,23 @@ def test_the_digest_does_not_see_comments_and_ways_to_write_a_number(tmp_path: P
     assert a.digest() == b.digest()
 
 
+def test_a_length_of_time_may_be_written_as_in_a_command(tmp_path: Path) -> None:
+    (tmp_path / "numbers.yaml").write_text(
+        "resource_sharing: {grace_seconds: 1800, min_hold_seconds: 0, expiry_warning_seconds: 90, "
+        "max_grace_seconds: 5400, rebalance_interval: 30, monitoring_interval_seconds: 0.5}\n"
+    )
+    (tmp_path / "words.yaml").write_text(
+        "resource_sharing: {grace_seconds: 30m, min_hold_seconds: 0s, expiry_warning_seconds: '90', "
+        "max_grace_seconds: 1h30m, rebalance_interval: 30 s, monitoring_interval_seconds: '0.5'}\n"
+    )
+
+    numbers, words = (load_config(tmp_path / name).config for name in ("numbers.yaml", "words.yaml"))
+
+    assert words.to_dict() == numbers.to_dict() and words.digest() == numbers.digest()
+    assert isinstance(words.resource_sharing.grace_seconds, int)
+    VALIDATOR.validate({"resource_sharing": {"grace_seconds": "1h30m", "rebalance_interval": "30 s"}})
+
+
 def test_the_order_of_nodes_counts_only_where_it_chooses_the_head() -> None:
     a, b, master = {"name": "a"}, {"name": "b"}, {"name": "m", "role": "master"}
 
@@ -296,6 +313,7 @@ def test_the_schema_accepts_both_spellings(data: dict[str, Any]) -> None:
         {"execution": {"resource_sharing": {"rebalance_interval": 0}}},
         {"resource_sharing": {"pressure_thresholds": {"cpu": {"high": 2}}}},
         {"resource_sharing": {"mode": "sometimes"}},
+        {"resource_sharing": {"grace_seconds": "soon"}},
         {"nodes": [{"host": "nameless"}]},
     ],
 )

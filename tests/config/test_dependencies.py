@@ -1,6 +1,11 @@
-"""What is imported comes with grid: a library that only tests have would be missing for everybody else."""
+"""What is imported comes with grid: a library that only tests have would be missing for everybody else.
+
+What the tests need comes with the extra `dev`.
+"""
 
 import ast
+import importlib.util
+import re
 import sys
 import tomllib
 from contextlib import suppress
@@ -11,14 +16,19 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "distributed_grid"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+# What the founding documents type: `pytest FILE`, `pytest FILE::CLASS`, `pytest FILE --cov=MODULE`.
+MEASURED = ("distributed_grid.monitoring.resource_metrics", "distributed_grid.orchestration.resource_sharing_manager")
+TEST_FILES = ("tests/test_intelligent_resource_sharing.py", "tests/test_boost_aware_integration.py")
+TEST_CLASS = "tests/test_intelligent_resource_sharing.py::TestResourceSharingManager"
 
 
 def _installed_with_grid() -> set[str]:
     """With the extras that users can ask for, and with all that those bring."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [one for name, ones in project["optional-dependencies"].items() if name != "dev" for one in ones]
+    extras = [one for name, ones in PROJECT["optional-dependencies"].items() if name != "dev" for one in ones]
     found: set[str] = set()
-    waiting = [(Requirement(one), "") for one in [*project["dependencies"], *extras]]
+    waiting = [(Requirement(one), "") for one in [*PROJECT["dependencies"], *extras]]
     while waiting:
         asked, extra = waiting.pop()
         name = _name(asked.name)
@@ -59,3 +69,20 @@ def test_everything_that_is_imported_is_installed_with_grid() -> None:
     }
 
     assert missing == set()
+
+
+def test_the_documented_test_commands_find_their_files_and_options() -> None:
+    dev = {_name(Requirement(one).name) for one in PROJECT["optional-dependencies"]["dev"]}
+    file, name = TEST_CLASS.split("::")
+
+    assert {"pytest", "pytest-cov"} <= dev
+    assert [one for one in TEST_FILES if not (ROOT / one).is_file()] == []
+    assert re.search(rf"^class {name}\b", (ROOT / file).read_text(), flags=re.MULTILINE)
+    for module in MEASURED:
+        assert importlib.util.find_spec(module) is not None, module
+
+
+def test_poetry_installs_what_the_tests_need_as_shown() -> None:
+    for page in ("README.md", "CONTRIBUTING.md"):
+        shown = re.findall(r"poetry install[^\n`#]*", (ROOT / page).read_text())
+        assert {one.strip() for one in shown} == {"poetry install --all-extras"}, page

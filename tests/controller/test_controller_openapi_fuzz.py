@@ -100,8 +100,11 @@ def make_likely(case: Any, served: ServedGrid) -> None:
     """Some of it shall be about things that exist; and no call here waits for hours."""
     body = case.body
     if isinstance(body, dict):
-        if type(body.get("wait_seconds")) in (int, float):
-            body["wait_seconds"] = min(body["wait_seconds"], 0)
+        wait = body.get("wait_seconds")
+        if type(wait) in (int, float):
+            body["wait_seconds"] = min(wait, 0)
+        elif isinstance(wait, str) and any(letter.isdigit() for letter in wait):
+            body["wait_seconds"] = "0"
         if isinstance(node := body.get("target_node"), str) and len(node) % 2:
             body |= {"target_node": "abc"[len(node) % 3], "resource_type": ("cpu", "memory")[len(node) % 4 // 2]}
             if len(node) % 4 == 1:

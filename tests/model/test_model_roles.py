@@ -18,6 +18,7 @@ from distributed_grid.model.roles.spec import (
     environment_of,
 )
 from distributed_grid.model.roles.workload import Pool, Workload
+from distributed_grid.model.times import LENGTHS
 
 
 class TheirRole(StrEnum):
@@ -40,6 +41,12 @@ class OldRole(Enum):
 )
 def test_a_role_is_any_word_or_a_member_of_any_enum(given: Any, name: str) -> None:
     assert RoleSpec(given).name == name
+
+
+def test_a_length_of_time_may_be_written_as_in_a_command() -> None:
+    role = RoleSpec("r", startup_deadline_seconds="10m", call_deadline_seconds="1h30m")  # type: ignore[arg-type]
+
+    assert (role.startup_deadline_seconds, role.call_deadline_seconds) == (600.0, 5400.0)
 
 
 def test_config_objects_of_any_kind_are_kept_as_they_are() -> None:
@@ -96,7 +103,7 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
         ),
         ("failure_budget", -1, "must be from 0 to 1000000, not -1"),
         ("startup_deadline_seconds", 0, "must be above zero, not 0"),
-        ("call_deadline_seconds", "soon", "must be a number, not 'soon'"),
+        ("call_deadline_seconds", "soon", f"must be a length of time such as {LENGTHS}, not 'soon'"),
     ],
 )
 def test_what_makes_no_sense_is_said(field: str, value: object, said: str) -> None:

@@ -61,7 +61,7 @@ class Shell:
         path = f"{Path(sys.executable).parent}:{grid.env['PATH']}"
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
-            env=grid.env | {"PATH": path, "LOGNAME": "ana"},  # the pages' user
+            env=grid.env | {"PATH": path, "LOGNAME": "ana", "COLUMNS": "500"},  # the pages' user, on a wide terminal
             cwd=grid.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

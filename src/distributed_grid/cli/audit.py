@@ -136,7 +136,7 @@ def _examine(client: GridClient, repair: bool, kill: bool, as_json: bool) -> Non
 @click.option(
     "--since",
     metavar="WHEN",
-    help="How long ago (30s, 15m, 2h, 7d) or when (2025-06-01T12:00, UTC with a Z).",
+    help="How long ago (90, 15m, 1h30m, 7d) or when (2025-06-01T12:00, UTC with a Z).",
 )
 @click.option(
     "--limit",

@@ -83,11 +83,11 @@ def request(
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
     from distributed_grid.cli.tables import boost_card
     from distributed_grid.model.leases import WATCHED
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
 
     hook = reclaim_url or (WATCHED if reclaim_watch else None)
     body, ask = asked_for({**asked, "reclaim_url": hook})
-    wait_s = 0.0 if wait is None else seconds("wait", wait, zero_allowed=True)
+    wait_s = 0.0 if wait is None else waiting_time(wait)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")
     with message_if_slow(_YIELDING):
@@ -146,9 +146,9 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
     from distributed_grid.cli.output import clock, quantity
     from distributed_grid.model.leases import Delivery
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import seconds, waiting_time
 
-    body: ReleaseRequest = {"wait_seconds": seconds("wait", wait, zero_allowed=True)}
+    body: ReleaseRequest = {"wait_seconds": waiting_time(wait)}
     if grace is not None:
         body["grace_seconds"] = seconds("grace period", grace, zero_allowed=True)
     if amount is not None:

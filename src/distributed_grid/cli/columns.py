@@ -1,6 +1,7 @@
 """Tables as plain text: a thousand rows take milliseconds, and nothing wraps or is cut off when piped.
 
-On a terminal, a table drops its least important columns until its rows fit.
+On a terminal, a table drops its least important columns until its rows fit. In a pipe it always has all of its columns,
+and "-" in a cell with nothing to say, so that programs can count on both.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ import click
 from distributed_grid.cli.canvas import Canvas
 
 GAP = 2
+_NOTHING = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,18 @@ class Column:
 
     forms: tuple[Form, ...]
     right: bool = False
+    optional: bool = False
+    """On a terminal, left out where no row has something to say."""
 
     @classmethod
-    def of(cls, heading: str, cells: Sequence[str], *narrower: Form, right: bool = False) -> "Column":
-        return cls((Form(heading, cells), *narrower), right)
+    def of(
+        cls, heading: str, cells: Sequence[str], *narrower: Form, right: bool = False, optional: bool = False
+    ) -> "Column":
+        return cls((Form(heading, cells), *narrower), right, optional)
+
+    @property
+    def says_nothing(self) -> bool:
+        return {*self.forms[0].cells} <= {"", _NOTHING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Fitted:
     columns: Mapping[str, Form]
     right: frozenset[str]
     left_out: tuple[str, ...]
-    """The headings of dropped columns."""
+    """The headings of columns that were dropped for lack of room."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -52,12 +62,16 @@ class Fitted:
 
 
 def fit(columns: Mapping[str, Column], give_up: Iterable[str | tuple[str, ...]], canvas: Canvas) -> Fitted:
-    """The widest forms that fit. `give_up` lists the columns to narrow, in order.
+    """The widest forms that fit. `give_up` lists the columns to narrow, in order; those that are not there are skipped.
 
     A column past its last form is dropped. Columns in a tuple narrow together. If the table is still too wide, the
     first column is cut.
     """
-    form_of = dict.fromkeys(columns, 0)
+    form_of = {
+        key: 0
+        for key, column in columns.items()
+        if canvas.width is None or not (column.optional and column.says_nothing)
+    }
 
     def chosen() -> dict[str, Form]:
         return {key: columns[key].forms[number] for key, number in form_of.items() if number < len(columns[key].forms)}
@@ -70,7 +84,7 @@ def fit(columns: Mapping[str, Column], give_up: Iterable[str | tuple[str, ...]],
     for keys in give_up:
         if too_wide() <= 0:
             break
-        for key in (keys,) if isinstance(keys, str) else keys:
+        for key in form_of.keys() & ({keys} if isinstance(keys, str) else keys):
             form_of[key] += 1
     forms = chosen()
     if (excess := too_wide()) > 0:
@@ -79,7 +93,7 @@ def fit(columns: Mapping[str, Column], give_up: Iterable[str | tuple[str, ...]],
         forms[first] = Form(
             canvas.cut(forms[first].heading, room), [canvas.cut(cell, room) for cell in forms[first].cells]
         )
-    gone = tuple(columns[key].forms[0].heading for key in columns if key not in forms)
+    gone = tuple(columns[key].forms[0].heading for key in form_of if key not in forms)
     return Fitted(forms, frozenset(key for key in forms if columns[key].right), gone)
 
 
@@ -96,9 +110,12 @@ def columns(
     right: Iterable[str] = (),
     styles: Mapping[str, str] | None = None,
 ) -> str:
-    """Rows under a bold header, each column as wide as its widest cell. `styles` maps cell text to a colour."""
+    """Rows under a bold header, each column as wide as its widest cell; "-" is in empty cells.
+
+    `styles` maps cell text to a colour.
+    """
     colours = styles or {}
-    table = [list(header), *(list(row) for row in rows)]
+    table = [list(header), *([cell or _NOTHING for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     to_the_right = {header.index(name) for name in right}
     lines = []

@@ -30,8 +30,9 @@ def findings_view(
 ) -> str:
     """A line for each finding with its status, then what the codes mean and what to do."""
     about = [_about(finding) for _, finding in rows]
-    cells = [(finding["code"], who, status) for (status, finding), who in zip(rows, about, strict=True)]
-    header = (heading, "About" if any(about) else "", "Status")
+    nothing = "-" if any(about) or canvas.width is None else ""
+    cells = [(finding["code"], who or nothing, status) for (status, finding), who in zip(rows, about, strict=True)]
+    header = (heading, "About" if nothing else "", "Status")
     widths = [max(len(row[i]) for row in (header, *cells)) for i in range(3)]
 
     def prefix(row: Sequence[str], colour: str | None = None, *, strong: bool = False) -> tuple[str, str]:

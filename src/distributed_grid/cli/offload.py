@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
 
 STATES = {"running": "green", "moving": "yellow", "lost": "red", "failed": "red"}
-_COMMAND = 60
+_COMMAND = 60, 24
 _STARVED = 0.25
 _INDENT = "      "
 _NAMED = 3
@@ -73,9 +73,12 @@ def _cores(one: OffloadCandidate) -> str:
     return f"{used:.1f} of {wanted:.1f}" if wanted - used >= _STARVED else f"{used:.1f}"
 
 
+def _command_column(commands: Sequence[str], canvas: Canvas) -> Column:
+    narrower = [Form("Command", [canvas.cut(text, width) for text in commands]) for width in _COMMAND]
+    return Column.of("Command", commands, *narrower)
+
+
 def _process_table(processes: Sequence[OffloadCandidate], canvas: Canvas, *, movable: bool) -> str:
-    commands = [shlex.join(one["command"]) for one in processes]
-    short = [canvas.cut(text, _COMMAND) for text in commands]
     shown = {
         "pid": Column.of("PID", [str(one["pid"]) for one in processes], right=True),
         "node": Column.of("Node", [one["node"] for one in processes]),
@@ -92,9 +95,9 @@ def _process_table(processes: Sequence[OffloadCandidate], canvas: Canvas, *, mov
             if movable
             else {}
         ),
-        "command": Column.of("Command", short, Form("Command", [canvas.cut(text, 24) for text in commands])),
+        "command": _command_column([shlex.join(one["command"]) for one in processes], canvas),
     }
-    return fitted_table(fit(shown, ("command", "command", "age", "kind"), canvas))
+    return fitted_table(fit(shown, ("command", "command", "command", "age", "kind"), canvas))
 
 
 def _reasons(processes: Sequence[OffloadCandidate], canvas: Canvas) -> list[str]:
@@ -158,7 +161,6 @@ def offloads_view(found: OffloadStatus, canvas: Canvas) -> str:
     offloads = found["offloads"]
     if not offloads:
         return "No process was moved.\nTo see which could:  grid offload scan"
-    commands = [canvas.cut(one["label"], _COMMAND) for one in offloads]
 
     fields: Sequence[Mapping[str, object]] = offloads
 
@@ -174,9 +176,9 @@ def offloads_view(found: OffloadStatus, canvas: Canvas) -> str:
             "to": Column.of("To", [f"{one['to_node']}:{one['pid'] or '-'}" for one in offloads]),
             "who": Column.of("Who", of("requester")),
             "began": Column.of("Began", [distance(one["began_at"]) for one in offloads]),
-            "command": Column.of("Command", commands, Form("Command", [canvas.cut(text, 24) for text in commands])),
+            "command": _command_column([one["label"] for one in offloads], canvas),
         },
-        ("command", "who", "command", "began"),
+        ("command", "command", "who", "command", "began"),
         canvas,
     )
     notes = [f"{one['offload_id'][:8]}: {one['why']}" for one in offloads if one["why"]]

@@ -229,9 +229,9 @@ def status(client: GridClient, as_json: bool) -> None:
 def request(client: GridClient, wait: str | None, as_json: bool, **asked: object) -> None:
     """Request AMOUNT of a resource for TARGET. If the request has to wait, it stays in the queue."""
     from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
 
-    wait_s = None if wait is None else seconds("wait", wait, zero_allowed=True)
+    wait_s = None if wait is None else waiting_time(wait)
     body: AllocationRequest = {**asked_for(asked)[0], "wait_seconds": wait_s}
     show(client.request_allocation(body), as_json, lambda one: allocation_card(one, Canvas.here()))
 

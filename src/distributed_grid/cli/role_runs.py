@@ -132,12 +132,12 @@ def up(
 
     from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.errors import GridError
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
     from distributed_grid.run.role_starter import Order, OwnerProcess
 
     workload = startable(file)
     name = free_name(client, name or workload.name)
-    order = Order(name, file, working_dir, seconds("wait", wait, zero_allowed=True), foreground)
+    order = Order(name, file, working_dir, waiting_time(wait), foreground)
     with OwnerProcess(client.home, order) as owner:
         with StatusLine() as line:
 
@@ -188,9 +188,9 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
 def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wait: bool, as_json: bool) -> None:
     """Set the number of members of ROLE in the run NAME to COUNT, within the limits of its workload."""
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
 
-    within_s = seconds("wait", wait, zero_allowed=True)
+    within_s = waiting_time(wait)
     asked = client.scale_role(name, role, count)
     if no_wait:
         show(asked, as_json, lambda _: f"{name} was asked for {count} of {role}.")
@@ -209,9 +209,9 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
 def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool) -> None:
     """End the run NAME, or remove the record of a run that is over."""
     from distributed_grid.cli.status_line import StatusLine
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
 
-    within_s = seconds("wait", wait, zero_allowed=True)
+    within_s = waiting_time(wait)
     asked = client.role_run_down(name)
     if asked["removed"]:
         show(asked, as_json, lambda _: f"{name} was already {asked['state']}; its record is removed.")

@@ -199,15 +199,12 @@ def _roles_table(roles: Sequence[RoleOfRun], canvas: Canvas) -> str:
         "up": Column.of("Up", [f"{role['up']} of {role['wanted']}" for role in roles], right=True),
         "asked": Column.of("Asked", [span(role) for role in roles], right=True),
         "failures": Column.of("Failures", [failures(role) for role in roles], right=True),
-        "each": Column.of("Each", [listed(role["needs"]) for role in roles]),
-        "pool": Column.of("Pool", [role["pool"] or "-" for role in roles]),
-        "together": Column.of("Together", [role["colocation_group"] or "-" for role in roles]),
-        "scaling": Column.of("Scales by", [role["scaling"] or "-" for role in roles]),
+        "each": Column.of("Each", [listed(role["needs"]) for role in roles], optional=True),
+        "pool": Column.of("Pool", [role["pool"] or "-" for role in roles], optional=True),
+        "together": Column.of("Together", [role["colocation_group"] or "-" for role in roles], optional=True),
+        "scaling": Column.of("Scales by", [role["scaling"] or "-" for role in roles], optional=True),
     }
-    given = {key: column for key, column in found.items() if {*column.forms[0].cells} != {"-"}}
-    return fitted_table(
-        fit(given, [key for key in ("together", "pool", "each", "scaling", "failures") if key in given], canvas)
-    )
+    return fitted_table(fit(found, ("together", "pool", "each", "scaling", "failures"), canvas))
 
 
 def _members_table(rows: Sequence[Row], canvas: Canvas) -> str:
@@ -215,10 +212,10 @@ def _members_table(rows: Sequence[Row], canvas: Canvas) -> str:
     found = {
         "role": Column.of("Role", [row.role for row in rows]),
         "rank": Column.of(
-            "Rank" if all(len(row.members) == 1 for row in rows) else "Ranks",
+            "Rank",
             ranks,
-            Form("Ranks", [canvas.cut(text, _RANKS) for text in ranks]),
-            Form("Ranks", [canvas.cut(text, _RANKS // 2) for text in ranks]),
+            Form("Rank", [canvas.cut(text, _RANKS) for text in ranks]),
+            Form("Rank", [canvas.cut(text, _RANKS // 2) for text in ranks]),
             right=all(len(row.members) == 1 for row in rows),
         ),
         "node": Column.of("Node", [row.nodes for row in rows]),

@@ -140,15 +140,15 @@ def _sums(nodes: Sequence[PlannedNode]) -> str:
     return ", ".join(parts)
 
 
-def _kinds(nodes: Iterable[PlannedNode]) -> list[str]:
+def _kinds(nodes: Iterable[PlannedNode], always: Iterable[str] = ()) -> list[str]:
     """The kinds that the plan uses, the built-in ones first."""
-    planned = {kind for node in nodes for kind, amount in node["planned"].items() if amount}
-    return [*(kind for kind in (CPU, GPU, MEMORY) if kind in planned), *sorted(planned - set(BUILT_IN))]
+    found = {*always, *(kind for node in nodes for kind, amount in node["planned"].items() if amount)}
+    return [*(kind for kind in (CPU, GPU, MEMORY) if kind in found), *sorted(found - set(BUILT_IN))]
 
 
 def _node_lines(nodes: Sequence[PlannedNode], canvas: Canvas) -> list[str]:
     """Planned of free for each kind, then the actors on the node."""
-    shown, kinds = nodes[:_MOST], _kinds(nodes)
+    shown, kinds = nodes[:_MOST], _kinds(nodes, BUILT_IN if canvas.width is None else ())
     cells = [[_share(node, kind) for kind in kinds] for node in shown]
     headings = [f"{unit_label(kind)}" for kind in kinds]
     widths = [max(map(len, [heading, *(row[i] for row in cells)])) for i, heading in enumerate(headings)]
@@ -195,13 +195,10 @@ def _roles_table(roles: Sequence[PlannedRole], canvas: Canvas) -> str:
         "placed": Column.of("Placed", [str(role["placed"]) for role in roles], right=True),
         "nodes": Column.of("Nodes", [str(role["nodes"]) for role in roles], right=True),
         "each": Column.of("Each", [listed(role["each"]) for role in roles]),
+        "pool": Column.of("Pool", [role["pool"] or "-" for role in roles], optional=True),
+        "together": Column.of("Together", together, optional=True),
     }
-    if any(role["pool"] for role in roles):
-        found["pool"] = Column.of("Pool", [role["pool"] or "-" for role in roles])
-    if any(role["colocation_group"] for role in roles):
-        found["together"] = Column.of("Together", together)
-    give_up = tuple(key for key in ("together", "pool", "each") if key in found)
-    return fitted_table(fit(found, give_up, canvas))
+    return fitted_table(fit(found, ("together", "pool", "each"), canvas))
 
 
 def _pool_lines(pools: Sequence[PlannedPool]) -> list[str]:

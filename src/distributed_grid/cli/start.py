@@ -162,11 +162,11 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
     from distributed_grid.client import GridClient
     from distributed_grid.cluster.supervise import end_supervisors
     from distributed_grid.errors import NoCluster
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
 
     client = GridClient(on_wait=say)
     try:
-        stopped = client.stop_controller(force=force, wait_s=seconds("wait", wait, zero_allowed=True))
+        stopped = client.stop_controller(force=force, wait_s=waiting_time(wait))
     except NoCluster:
         if end_supervisors(client.home):
             say("Ended the supervisor that waited for the cluster to come back.")

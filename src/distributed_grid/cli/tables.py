@@ -131,11 +131,11 @@ def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
             "state": Column.of("State", of("state")),
             "owner": Column.of("Owner", of("requester")),
             "team": Column.of("Team", of("team")),
-            **({"for": Column.of("For", of("label"))} if any(of("label")) else {}),
+            "for": Column.of("For", of("label"), optional=True),
             "allocated": Column.of("Allocated", [clock(boost["allocated_at"]) for boost in boosts]),
             "expires": Column.of("Expires", until, Form("Expires", left)),
         },
-        (*(("for",) if any(of("label")) else ()), "allocated", "team", "expires", "owner", "delivery"),
+        ("for", "allocated", "team", "expires", "owner", "delivery"),
         canvas,
     )
     about: dict[str, list[str]] = {}

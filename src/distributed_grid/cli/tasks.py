@@ -81,14 +81,14 @@ def cancel(task_id: str, wait: str, as_json: bool) -> None:
     import signal
     import time
 
-    from distributed_grid.model.validators import seconds
+    from distributed_grid.model.validators import waiting_time
 
     runs = _runs()
     run = runs.find(task_id)
     process = runs.process_of(run)
     if process is not None and not run.is_over:
         process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + seconds("wait", wait, zero_allowed=True)
+        deadline = time.monotonic() + waiting_time(wait)
         while not (run := runs.find(run.id)).is_over and time.monotonic() < deadline:
             time.sleep(0.05)
     else:

@@ -28,7 +28,7 @@ from distributed_grid.errors import (
 )
 from distributed_grid.model.plain_text import plain_data
 from distributed_grid.model.principals import is_token_word
-from distributed_grid.model.validators import is_id
+from distributed_grid.model.validators import is_id, seconds, waiting_time
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class GridClient:
 
     def request_boost(self, body: BoostRequest, *, idempotency_key: str | None = None) -> Boost:
         key = idempotency_key or uuid.uuid4().hex
-        wait = float(body.get("wait_seconds") or 0)
+        wait = waiting_time(body.get("wait_seconds") or 0)
         return self._call("POST", "/boosts", body, headers={"Idempotency-Key": key}, patience_s=_YIELD_S + wait)
 
     def boost_status(self, node: str | None = None) -> BoostStatus:
@@ -126,7 +126,7 @@ class GridClient:
 
     def release_boost(self, boost_id: str, body: ReleaseRequest | None = None) -> Boost:
         """Give a boost back; with an `amount`, only that part of it, and the answer is about that part."""
-        wait = float((body or {}).get("wait_seconds") or 0)
+        wait = waiting_time((body or {}).get("wait_seconds") or 0)
         path, key = f"/boosts/{_segment(boost_id)}/release", uuid.uuid4().hex
         return self._call("POST", path, body or {}, headers={"Idempotency-Key": key}, patience_s=_ANSWER_S + wait)
 
@@ -190,7 +190,7 @@ class GridClient:
     def offload(self, body: OffloadRequest, *, idempotency_key: str | None = None) -> OffloadAnswer:
         """Move a process; with `dry_run` only report what would be done."""
         key = idempotency_key or uuid.uuid4().hex
-        patience = _YIELD_S + float(body.get("grace_seconds") or 0)
+        patience = _YIELD_S + seconds("grace period", body.get("grace_seconds") or 0, zero_allowed=True)
         return self._call("POST", "/offload", body, headers={"Idempotency-Key": key}, patience_s=patience)
 
     def offloads(self) -> OffloadStatus:

@@ -40,6 +40,7 @@ from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.principals import Scope
+from distributed_grid.model.validators import LONGEST_RETURN_WAIT_S, waiting_time
 from distributed_grid.wire.audit import EventList
 from distributed_grid.wire.controller import RunningConfig, Stopped, StopRequest, Whereabouts
 from distributed_grid.wire.nodes import ClusterStatus
@@ -114,9 +115,10 @@ def make_app(
         """Return all capacity and remove grid from the cluster."""
         body = body or {}
         force = body.get("force", False)
+        wait_s = waiting_time(body.get("wait_seconds", 30), LONGEST_RETURN_WAIT_S)
         told = f"all boosts end{', also those in use' if force else ''}, and grid leaves the cluster"
         engine.parts.journal.note("stop_asked", told, who=asker.name)
-        released = await engine.give_all_back(force=force, wait_s=body.get("wait_seconds", 30.0), who=asker.name)
+        released = await engine.give_all_back(force=force, wait_s=wait_s, who=asker.name)
         try:
             await leave()
         except BaseException:

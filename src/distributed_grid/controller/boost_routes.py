@@ -19,6 +19,7 @@ from distributed_grid.leases.release import part_id, units_to_give
 from distributed_grid.leases.view import StatusText, boost_dict, status_dict
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.principals import Scope
+from distributed_grid.model.validators import LONGEST_RETURN_WAIT_S, waiting_time
 from distributed_grid.queue.ownership import check_asks_for, check_change, own_boost
 from distributed_grid.queue.service import BoostService
 from distributed_grid.wire.boosts import Boost, BoostRequest, BoostStatus, ReleaseRequest, RenewRequest
@@ -108,6 +109,7 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
         """
         body = body or {}
         amount, key = body.get("amount"), asker.own_key(idempotency_key)
+        wait_s = waiting_time(body.get("wait_seconds", 1), LONGEST_RETURN_WAIT_S)
         if amount is not None and key and (part := await service.released_before(part_id(key))) is not None:
             return part  # the first try's answer was lost; this retry must not give back as much again
         try:
@@ -116,7 +118,7 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
                 lease.id,
                 units=units_to_give(p, lease.id, amount),
                 grace_s=body.get("grace_seconds"),
-                wait_s=body.get("wait_seconds", 1.0),
+                wait_s=wait_s,
                 who=asker.name,
                 idempotency_key=key,
             )

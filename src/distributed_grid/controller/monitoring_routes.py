@@ -15,13 +15,15 @@ from distributed_grid.engine.views import demand_dicts, nodes_dict, outlook_dict
 from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, listed_boosts
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.validators import is_id
+from distributed_grid.model.validators import is_id, seconds
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.queue.ownership import check_past_boost
 from distributed_grid.scheduler.view import RESULTS
 from distributed_grid.wire.boosts import RunReport
 from distributed_grid.wire.nodes import DemandList, ListedNode, NodeList, OneNode, SuggestionList
-from distributed_grid.wire.values import Noted
+from distributed_grid.wire.values import Noted, Word
+
+_LONGEST_HORIZON_S = 24 * 3600.0
 
 
 def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
@@ -39,8 +41,9 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
 
     @api.get("/nodes/{name}")
     @needs(Scope.VIEW)
-    async def one_node(name: str, horizon_seconds: Annotated[float, Query(ge=1, le=86400)] = 900.0) -> OneNode:
+    async def one_node(name: str, horizon_seconds: Annotated[Word, Query()] = "900") -> OneNode:
         """One node with its last hour, its trends, a forecast, what waits for it, and its boosts."""
+        horizon_s = seconds("horizon", horizon_seconds, longest_s=_LONGEST_HORIZON_S)
         found = await p.look()
         if name not in found:
             raise TargetNotFound(
@@ -50,7 +53,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
             )
         shown = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
         boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
-        outlook = outlook_dict(_collector(engine), name, horizon_seconds, p.now())
+        outlook = outlook_dict(_collector(engine), name, horizon_s, p.now())
         return {**shown, **outlook, **listed_boosts(boosts)}
 
     @api.get("/demand")

@@ -31,6 +31,7 @@ from distributed_grid.model.principals import Principal
 from distributed_grid.model.requests import Ask, Waiting, make_ask
 from distributed_grid.model.series import RunTimes
 from distributed_grid.model.snapshots import NodeSnapshot
+from distributed_grid.model.validators import LONGEST_GRANT_WAIT_S, waiting_time
 from distributed_grid.monitoring.collector import Collector, settings_of
 from distributed_grid.monitoring.kept_history import KeptHistory
 from distributed_grid.monitoring.observer import AskedOnce
@@ -197,7 +198,8 @@ class Engine:
         """Grant what the body of a request asks for. Every request is audited; a granted one through its grant."""
         with self._refusals_noted(body, caller.name):
             ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
-            return await self.service.request(ask, wait_s=body.get("wait_seconds", 0.0))
+            wait_s = waiting_time(body.get("wait_seconds", 0), LONGEST_GRANT_WAIT_S)
+            return await self.service.request(ask, wait_s=wait_s)
 
     async def enqueue(
         self, body: AllocationRequest, *, caller: Principal, idempotency_key: str | None = None
@@ -205,7 +207,8 @@ class Engine:
         """Like `request`, for a request that waits in the queue while its caller does not."""
         with self._refusals_noted(body, caller.name):
             ask = self.ask_of(body, caller=caller, idempotency_key=idempotency_key)
-            return await self.service.enqueue(ask, wait_s=body.get("wait_seconds"))
+            wait = body.get("wait_seconds")
+            return await self.service.enqueue(ask, wait_s=None if wait is None else waiting_time(wait))
 
     def ask_of(self, body: AskedTerms, *, caller: Principal, idempotency_key: str | None = None) -> Ask:
         """What the body of a request or a plan asks for, checked, including what the caller may ask for."""

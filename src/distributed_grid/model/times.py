@@ -59,22 +59,25 @@ LENGTHS: Final = "90 (seconds), 30m, 1h30m or 2d"
 """How lengths of time are written, for messages."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([smhdw]) ?")
+_BARE_SECONDS: Final = re.compile(r"\d{1,6}(\.\d{1,6})?")
+"""More digits are a date: 20250601."""
 
 
 def moment(text: str, *, now: datetime, zone: tzinfo | None = UTC) -> datetime:
-    """ "2h" is two hours before `now`; "2025-06-01T12:00" is that moment, in `zone` unless it has an offset.
+    """ "2h" is two hours before `now`, "90" is 90 seconds; "2025-06-01T12:00" is that moment.
 
-    `zone`: None is that of this machine.
+    `zone`: that of a moment without an offset; None is that of this machine.
     """
     try:
-        if (ago := length(text)) is not None:
+        written = text.strip()
+        if (ago := float(written) if _BARE_SECONDS.fullmatch(written) else length(written)) is not None:
             return now - timedelta(seconds=ago)
-        at = datetime.fromisoformat(text.strip())
+        at = datetime.fromisoformat(written)
         return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidRequest(
             f"{text!r} is neither a length of time nor a moment",
-            try_next="Give a length of time (30s, 15m, 2h, 7d) or a moment (2025-06-01, 2025-06-01T12:00:00Z).",
+            try_next=f"Give a length of time ({LENGTHS}) or a moment (2025-06-01, 2025-06-01T12:00:00Z).",
         ) from None
 
 

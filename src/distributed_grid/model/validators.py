@@ -15,12 +15,16 @@ from typing import Final, TypeVar
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.resources import units_of
-from distributed_grid.model.times import LENGTHS, length
+from distributed_grid.model.times import LENGTHS, length, span
 
 E = TypeVar("E", bound=StrEnum)
 Number = int | float
 
 LONGEST_S: Final = 366 * 24 * 3600.0
+LONGEST_GRANT_WAIT_S: Final = 24 * 3600.0
+"""For a caller that waits until its request is granted."""
+LONGEST_RETURN_WAIT_S: Final = 3600.0
+"""For a caller that waits until capacity is returned."""
 LONGEST_LABEL: Final = 200
 _LONGEST_TEXT: Final = 200
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -36,20 +40,30 @@ def one_of(what: str, options: type[E], value: object) -> E:
         raise InvalidRequest(f"Unknown {what}: {value!r}", try_next=f"Use one of: {', '.join(options)}.") from None
 
 
-def seconds(what: str, value: object, *, zero_allowed: bool = False) -> float:
+def seconds(what: str, value: object, *, zero_allowed: bool = False, longest_s: float = LONGEST_S) -> float:
     """A length of time in seconds: a number, or text such as "90", "30m", "1h30m", "2d"; else `InvalidDuration`."""
     try:
-        with_units = length(value) if isinstance(value, str) else None
-        number = float(str(value)) if with_units is None else with_units
+        number = _seconds_in(str(value))
     except ValueError:
         raise InvalidDuration(f"The {what} must be a length of time such as {LENGTHS}, not {value!r}") from None
     if number != number or number in (float("inf"), float("-inf")):
         raise InvalidDuration(f"The {what} must be a finite number of seconds, not {value}")
     if number < 0 or (number == 0 and not zero_allowed):
-        raise InvalidDuration(f"The {what} must be above zero, not {value}")
-    if number > LONGEST_S:
-        raise InvalidDuration(f"The {what} must be at most a year ({LONGEST_S:.0f} s), not {value}")
+        raise InvalidDuration(f"The {what} must be {'zero or more' if zero_allowed else 'above zero'}, not {value}")
+    if number > longest_s:
+        most = "a year" if longest_s == LONGEST_S else span(longest_s)
+        raise InvalidDuration(f"The {what} must be at most {most} ({longest_s:.0f} s), not {value}")
     return number
+
+
+def _seconds_in(text: str) -> float:
+    with_units = length(text)
+    return float(text) if with_units is None else with_units
+
+
+def waiting_time(value: object, longest_s: float = LONGEST_S) -> float:
+    """How long to wait, in seconds, or `InvalidDuration`; zero means not to wait."""
+    return seconds("wait", value, zero_allowed=True, longest_s=longest_s)
 
 
 def grace_period(value: object, longest_s: float) -> float:
@@ -169,7 +183,12 @@ def amount_or_none(kind: str, value: object) -> Number:
 
 
 def interval(value: object, *, zero_allowed: bool = False) -> Number:
-    """A length of time in seconds."""
+    """A length of time in seconds: a number, or text as in a request."""
+    if isinstance(value, str):
+        try:
+            value = _seconds_in(value)
+        except ValueError:
+            raise Wrong(f"must be a length of time such as {LENGTHS}, not {shown(value)}") from None
     found = zero_or_more(value) if zero_allowed else above_zero(value)
     if found > LONGEST_S:
         raise Wrong(f"must be at most a year ({LONGEST_S:.0f} seconds), not {found}")

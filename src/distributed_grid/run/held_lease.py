@@ -14,7 +14,7 @@ from distributed_grid.client.lease_keeper import WatchedLease, is_gone
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.validators import LONGEST_LABEL, seconds
+from distributed_grid.model.validators import LONGEST_LABEL, waiting_time
 from distributed_grid.run.signals import signals_blocked
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Wanted:
             "duration_seconds": DEFAULT_DURATION_S if self.duration is None else self.duration,
             "source_node": self.source,
             "delivery": "reserve",
-            "wait_seconds": seconds("wait", self.wait or 0, zero_allowed=True),
+            "wait_seconds": waiting_time(self.wait or 0),
             "grace_seconds": self.grace,
             "on_grace_end": "kill",
             "reclaim_url": self.reclaim_url,

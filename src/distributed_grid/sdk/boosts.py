@@ -148,11 +148,11 @@ class ResourceBoostRequest:
     resource_type: ResourceType | str
     amount: float
     priority: AllocationPriority | str = AllocationPriority.NORMAL
-    duration_seconds: float | None = None
+    duration_seconds: float | str | None = None
     preferred_source: str | None = None
     delivery: str | None = None
-    wait_seconds: float = 0.0
-    grace_seconds: float | None = None
+    wait_seconds: float | str = 0.0
+    grace_seconds: float | str | None = None
     on_grace_end: str | None = None
     auto_renew: bool = False
     """Renew the boost for as long as this process (and its event loop) lives."""

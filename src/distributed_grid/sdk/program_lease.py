@@ -29,10 +29,10 @@ class ProgramLease:
         target: str | None = None,
         source: str | None = None,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
-        duration: float = _LASTS_S,
-        wait: float = 0.0,
+        duration: float | str = _LASTS_S,
+        wait: float | str = 0.0,
         label: str = "",
-        grace: float | None = None,
+        grace: float | str | None = None,
         on_reclaim: OnReclaim | None = None,
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
@@ -40,7 +40,7 @@ class ProgramLease:
         """`memory` is in GB. `duration`: how long the lease lasts at a time. It is renewed while this process lives,
         and ends when Ray reports that this process is gone.
 
-        `wait`: how many seconds to wait if the capacity is not free now. `target`: by default the head. `grace`: how
+        `wait`: how long to wait if the capacity is not free now. `target`: by default the head. `grace`: how
         long the block keeps the lease when it is reclaimed for another request; by default the configuration's.
         `on_reclaim`: called then with a `ReclaimNotice`; what it returns is given up.
         """

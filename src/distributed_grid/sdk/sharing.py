@@ -47,18 +47,18 @@ class ResourceSharingManager(Connected):
         resource_type: ResourceType | str,
         amount: float,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
-        duration: float | None = None,
+        duration: float | str | None = None,
         *,
         duration_minutes: float | None = None,
         source: str | None = None,
         delivery: str | None = None,
-        wait: float | None = None,
+        wait: float | str | None = None,
         idempotency_key: str | None = None,
     ) -> str:
         """The allocation's id, at once: it holds the capacity already, or waits for its turn.
 
-        `duration` is in seconds. `wait`: give up after so many seconds; None: wait until it is met or released. An
-        invalid request (an unknown node, a negative amount) raises its `GridError`.
+        `duration` and `wait` are seconds, or text such as "30m". `wait`: give up after so long; None: wait until it is
+        met or released. An invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         minutes = None if duration_minutes is None else float(duration_minutes) * 60
         body: AllocationRequest = {
@@ -144,7 +144,7 @@ class ResourceSharingOrchestrator(Connected):
         resource_type: ResourceType | str,
         amount: float,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
-        duration: float | None = None,
+        duration: float | str | None = None,
         *,
         duration_minutes: float | None = None,
         **more: Any,

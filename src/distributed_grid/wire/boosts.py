@@ -60,14 +60,14 @@ class AskedTerms(Asked):
 class BoostRequest(AskedTerms):
     """What `grid boost request` sends."""
 
-    wait_seconds: NotRequired[Annotated[float, Field(ge=0, le=86400, description="Default 0")]]
+    wait_seconds: NotRequired[Annotated[Amount, Field(description="Default 0; at most a day")]]
 
 
 @request
 class ReleaseRequest(TypedDict):
     amount: NotRequired[Annotated[Amount | None, Field(description="Give back only this much; all of it if left out")]]
     grace_seconds: NotRequired[Amount | None]
-    wait_seconds: NotRequired[Annotated[float, Field(ge=0, le=3600, description="Default 1")]]
+    wait_seconds: NotRequired[Annotated[Amount, Field(description="Default 1; at most an hour")]]
 
 
 @request

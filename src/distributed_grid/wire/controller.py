@@ -5,7 +5,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from distributed_grid.wire.values import request
+from distributed_grid.wire.values import Amount, request
 
 
 class Whereabouts(TypedDict):
@@ -43,7 +43,7 @@ class RunningConfig(TypedDict):
 @request
 class StopRequest(TypedDict):
     force: NotRequired[bool]
-    wait_seconds: NotRequired[Annotated[float, Field(ge=0, le=3600, description="Default 30")]]
+    wait_seconds: NotRequired[Annotated[Amount, Field(description="Default 30; at most an hour")]]
 
 
 class Stopped(TypedDict):

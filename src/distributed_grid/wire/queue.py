@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from distributed_grid.wire.boosts import Asked, AskedTerms, Boost
-from distributed_grid.wire.values import request
+from distributed_grid.wire.values import Amount, request
 
 
 @request
@@ -14,10 +14,7 @@ class AllocationRequest(AskedTerms):
     """What `grid resource-sharing request` sends: a boost's request that waits without an open connection."""
 
     wait_seconds: NotRequired[
-        Annotated[
-            Annotated[float, Field(ge=0, le=366 * 24 * 3600)] | None,
-            Field(description="Withdraw the request after this long; null, the default: never"),
-        ]
+        Annotated[Amount | None, Field(description="Withdraw the request after this long; null, the default: never")]
     ]
 
 

@@ -13,7 +13,7 @@ Name = Annotated[str, Field(max_length=255)]
 Line = Annotated[str, Field(max_length=1000)]
 """A sentence, a label, a URL."""
 Amount = float | Word
-"""A number, or text that is checked where its meaning is known."""
+"""A number, or text that is checked where its meaning is known: "0.1" GPUs, "30m"."""
 Amounts = dict[str, float | int]
 """By kind of resource: cores, devices or GB."""
 

@@ -53,7 +53,7 @@ def boost_columns(boosts: Sequence[Boost]) -> tuple[dict[str, Column], dict[str,
         "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
         "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),
         "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
-        **({"why": Column.of("Is returned", why)} if any(why) else {}),
+        "why": Column.of("Is returned", why, optional=True),
     }, STATES | soon
 
 
@@ -291,8 +291,8 @@ class Overview(Screen[None]):
         canvas = Canvas(max(40, self.size.width - 4), self._blocks)
         columns, styles = boost_columns(boosts)
         table = self.query_one("#boosts", LiveTable)
-        give_up = [key for key in ("delivery", "team", "id", "owner", "why") if key in columns]
-        table.show([boost["boost_id"] for boost in boosts], fit(columns, give_up, canvas), styles)
+        fitted = fit(columns, ("delivery", "team", "id", "owner", "why"), canvas)
+        table.show([boost["boost_id"] for boost in boosts], fitted, styles)
         table.call_it(f"Boosts: {status['total_active']} active" if boosts else "No boosts")
 
     # -- keys ------------------------------------------------------------------------------------------------
