@@ -201,6 +201,7 @@ class JobsWork(TypedDict):
     unplaced: Annotated[
         int, Field(description="of the waiting, and of actors that have yet to start: those that wait for room")
     ]
+    held_by_actors: Annotated[float, Field(description="CPUs of the boost that actors hold until they end")]
     cpus_in_use: Annotated[float, Field(description="of the boost's, now")]
     waits_for_its_actors: Annotated[
         bool, Field(description="some wait for room, and the jobs' own actors hold all CPUs in use")
