@@ -13,6 +13,7 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Companions, Grant, Headroom, Refused, Rules
+from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.teams import Team, Teams
@@ -287,6 +288,12 @@ def test_a_refusal_offers_the_most_that_one_node_could_lend() -> None:
 def test_an_offer_is_delivered_as_was_asked() -> None:
     said = offer(ask(amount=8, delivery="reserve"), node("a", cpus=4))
     assert said == "4 CPUs can be lent by a: grid boost request gpu-master cpu 4 --source a --delivery reserve"
+
+
+def test_an_offer_keeps_the_priority_and_the_length_that_were_asked_for() -> None:
+    said = offer(ask(amount=8, priority=AllocationPriority.HIGH, duration_s=7200.0), node("a", cpus=4))
+    how = "grid boost request gpu-master cpu 4 --source a --priority high --duration 7200"
+    assert said == f"4 CPUs can be lent by a: {how}"
 
 
 def test_nothing_is_offered_where_nothing_could_be_lent() -> None:

@@ -38,7 +38,7 @@ def test_a_node_that_will_run_out_is_told_with_who_can_lend_and_the_command() ->
     (found,) = suggested(here, {("gpu-master", MEMORY): rising(1200.0)}, memory=0.009)
 
     assert found.what == "gpu-master will run out of memory in about 20 minutes; gpu2 can lend 9 GB of memory"
-    assert found.command == "grid boost request gpu-master memory 9 --source gpu2 --duration 3600"
+    assert found.command == "grid boost request gpu-master memory 9 --source gpu2"
     assert found.reason == ("memory at 85% is expected then, the limit is 80% (now 62%, rising by 0.9 points a minute)")
     assert found.how_sure == "very likely (93%): 200 such forecasts came due, off by 2% on average"
     assert (found.cause, found.in_s) == (Cause.FORECAST, 1200.0)
@@ -58,7 +58,7 @@ def test_where_the_lenders_hardware_must_do_the_work_the_command_says_so() -> No
     (found,) = suggested(Round(nodes=(full, node("gpu1", cpus=8)), use=hot("gpu-master")))
 
     assert found.what.endswith("gpu1 can reserve 3 CPUs")
-    assert found.command is not None and found.command.endswith("--duration 3600 --delivery reserve")
+    assert found.command is not None and found.command.endswith("--source gpu1 --delivery reserve")
 
 
 def test_what_waits_for_one_node_is_told_with_how_long_and_for_what() -> None:
@@ -79,7 +79,7 @@ def test_for_gpus_the_work_has_to_go_where_they_are() -> None:
     (found,) = suggested(Round(nodes=nodes, demand=(waiting,)))
 
     assert found.what == "1 task has waited 60 s for 2 GPUs on gpu1; gpu2 can reserve 2 GPUs"
-    assert found.command == "grid boost request gpu1 gpu 2 --source gpu2 --duration 3600"
+    assert found.command == "grid boost request gpu1 gpu 2 --source gpu2"
     assert "GPUs cannot move between nodes: the work has to be started in the reservation" in found.reason
     assert not found.by_itself
 
@@ -88,7 +88,7 @@ def test_what_fits_nowhere_is_suggested_where_least_is_missing() -> None:
     nodes = (node("a", cpus=4), node("b", cpus=6), node("c", cpus=8))
     (found,) = suggested(Round(nodes=nodes, demand=(demand(shape(cpu=10), *nodes),)))
 
-    assert found.command == "grid boost request c cpu 2 --source b --duration 3600"
+    assert found.command == "grid boost request c cpu 2 --source b"
     assert not found.by_itself  # it could be any of them: a person decides
 
 
@@ -253,4 +253,4 @@ def test_what_is_lent_already_is_not_offered_again() -> None:
     lent = lease(source="gpu1", target="gpu2", amount=3, expires_at=NOON + timedelta(hours=1))
     lender = replace(node("gpu1"), total=amounts(cpu=1, memory=16), free=amounts(cpu=1, memory=16))
     (found,) = suggested(Round(nodes=(MASTER, lender), use=hot("gpu-master"), leases=(lent,)))
-    assert found.command == "grid boost request gpu-master cpu 1 --source gpu1 --duration 3600"
+    assert found.command == "grid boost request gpu-master cpu 1 --source gpu1"

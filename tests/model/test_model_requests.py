@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
-from distributed_grid.model.leases import OnGraceEnd, Purpose
+from distributed_grid.model.leases import Delivery, OnGraceEnd, Purpose
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import DEFAULT_DURATION_S, make_ask
+from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask, command, make_ask, request_body, reservation
 from distributed_grid.model.resources import GB
 from distributed_grid.model.validators import LONGEST_S, seconds
 
@@ -120,3 +120,31 @@ def test_what_a_boost_is_to_end_with_must_be_a_ray_process(process: str) -> None
     with pytest.raises(InvalidRequest, match="not the id of a Ray process"):
         make_ask(_body(ends_with=process))
     assert make_ask(_body(ends_with="AB" * 28)).ends_with == "ab" * 28
+
+
+def test_a_reservation_for_a_program_is_led_by_the_scarcest_kind() -> None:
+    asked = make_ask(reservation("a", {"accel": 1, "memory": 8, "cpu": 2, "gpu": 1}, source_node="a", label="train"))
+    assert (asked.target, asked.kind, asked.source, asked.label) == ("a", "gpu", "a", "train")
+    assert [kind for kind, _ in asked.along] == ["accel", "cpu", "memory"]
+    assert (asked.delivery, asked.on_grace_end, asked.own_too) == (Delivery.RESERVE, OnGraceEnd.KILL, True)
+
+
+def test_one_kind_has_nothing_along_so_that_a_plan_takes_the_request_too() -> None:
+    assert request_body("a", {"cpu": 2}) == {"target_node": "a", "resource_type": "cpu", "amount": 2}
+
+
+def test_a_command_makes_the_same_request() -> None:
+    plain = Ask("a", "cpu", 20_000)
+    terms = {"priority": AllocationPriority.HIGH, "duration_s": 90.0, "grace_s": 0.0, "on_grace_end": OnGraceEnd.KILL}
+    full = Ask("a", "memory", 3 * GB // 2, source="b", delivery="transfer", **terms)
+    assert command(plain) == "grid boost request a cpu 2"
+    words = "--source b --priority high --duration 90 --delivery transfer --grace 0 --on-grace-end kill"
+    assert command(full) == f"grid boost request a memory 1.5 {words}"
+
+
+def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -> None:
+    run = Ask("a", "gpu", 10_000, along=(("cpu", 20_000),), source="b", delivery="reserve", purpose=Purpose.RUN)
+    assert command(run) == "grid run --gpus 1 --cpus 2 --source b"
+    assert command(Ask("a", "cpu", 1, along=(("accel", 10_000),), purpose=Purpose.RUN)) is None
+    assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),))) is None
+    assert command(Ask("a", "cpu", 10_000, purpose=Purpose.TASK)) is None

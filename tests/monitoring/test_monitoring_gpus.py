@@ -9,15 +9,19 @@ import pytest
 from fake_nvml import FakeDevice, FakeNvml
 
 from distributed_grid.decide.monitoring.pressure import gpu_pressure
-from distributed_grid.model.snapshots import GpuProcess, GpuReading
+from distributed_grid.model.codec import PLAIN
+from distributed_grid.model.snapshots import GpuProcess, GpuReading, Reading
 from distributed_grid.monitoring.on_node_probe.gpus import Gpus, nvml_from, parse_visible, visible_to
-from distributed_grid.monitoring.probes import reading_from
 
 MIG = "MIG-11112222-3333-4444-5555-666677778888"
 
 
 def read(nvml: FakeNvml, visible: str | None = None, count: int = 8, now: float = 1.0) -> Any:
     return Gpus(nvml, visible, count).read(now)
+
+
+def _process(pid: int, memory: int | None, *, ours: bool | None = None) -> dict[str, Any]:
+    return {"pid": pid, "memory_bytes": memory, "ours": ours}
 
 
 def test_a_device_tells_all_it_can() -> None:
@@ -32,7 +36,7 @@ def test_a_device_tells_all_it_can() -> None:
         "memory_total": 80_000,
         "memory_used": 20_000,
         "temperature_c": 55.0,
-        "processes": [(4711, 19_000, None)],
+        "processes": [_process(4711, 19_000)],
         "silent_because": None,
     }
 
@@ -77,7 +81,7 @@ def test_memory_of_a_process_that_is_not_told_stays_untold() -> None:
 
     (gpu,), _ = read(FakeNvml(device), count=1)
 
-    assert gpu["processes"] == [(1, 10, None), (2, None, None)]
+    assert gpu["processes"] == [_process(1, 10), _process(2, None)]
 
 
 def test_processes_of_the_nodes_own_are_told_from_others() -> None:
@@ -86,7 +90,7 @@ def test_processes_of_the_nodes_own_are_told_from_others() -> None:
 
     (gpu,), _ = Gpus(FakeNvml(device), None, 1).read(1.0, ours={2})
 
-    assert gpu["processes"] == [(1, 10, False), (2, None, True)]
+    assert gpu["processes"] == [_process(1, 10, ours=False), _process(2, None, ours=True)]
 
 
 @pytest.mark.parametrize("asked", ["everything", "handle", "utilisation", "index"])
@@ -248,7 +252,7 @@ def test_what_travels_becomes_a_reading() -> None:
     }
     own = {"cpu_used": 0.5, "memory_used": 2, "processes": 7}
 
-    reading = reading_from({"host": host, "own": own, "gpus": gpus, "no_gpus_because": None})
+    reading = PLAIN.decode(Reading, {"host": host, "own": own, "gpus": gpus, "no_gpus_because": None})
 
     assert reading.host.load == (1.0, 2.0, 3.0)
     assert reading.own.processes == 7

@@ -27,7 +27,7 @@ def test_what_is_scarce_leads_and_the_rest_comes_along(
 ) -> None:
     wanted.check()
     body = wanted.body("head", "train.py")
-    assert ((body["resource_type"], body["amount"]), body["along"]) == (leads, along)
+    assert ((body["resource_type"], body["amount"]), body.get("along", {})) == (leads, along)
     ask = make_ask(body)
     assert (str(ask.purpose), ask.own_too) == ("run", True)
 

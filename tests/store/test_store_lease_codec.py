@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_examples import examples
 
+from distributed_grid.model.codec import decode_instant, encode_instant
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import DEFAULT_TEAM
-from distributed_grid.store.lease_codec import ALWAYS_THERE, decode_instant, decode_lease, encode_instant, encode_lease
+from distributed_grid.store.lease_codec import ALWAYS_THERE, decode_lease, encode_lease
 
 names = st.text(min_size=1, max_size=20)
 units = st.integers(1, 2**60)

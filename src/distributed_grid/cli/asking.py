@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import click
 
@@ -14,7 +14,7 @@ from distributed_grid.model.leases import DeliveryChoice
 
 if TYPE_CHECKING:
     from distributed_grid.model.requests import Ask
-    from distributed_grid.wire.boosts import BoostRequest
+    from distributed_grid.wire.boosts import AskedTerms, BoostRequest
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -36,12 +36,18 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
         help="How the target gets the capacity.  [default: as configured]",
     ),
 )
-_KEYS: Final = {
-    "target": "target_node",
-    "source": "source_node",
-    "duration": "duration_seconds",
-    "grace": "grace_seconds",
-}
+
+
+class Asked(TypedDict):
+    """What `asks_for_capacity` gives a command."""
+
+    target: str
+    resource_type: str
+    amount: str
+    priority: str
+    duration: str | None
+    source: str | None
+    delivery: str | None
 
 
 class Asking(Command):
@@ -59,11 +65,16 @@ def asks_for_capacity(command: F) -> F:
     return command
 
 
-def asked_for(options: Mapping[str, object]) -> tuple[BoostRequest, Ask]:
-    """The request that a command's options make, and what it asks for. Invalid input is refused here, without a
-    cluster. An option's name is the key of the request, or is in `_KEYS`."""
-    from distributed_grid.model.requests import make_ask
+def asked_for(asked: Asked, **terms: Unpack[AskedTerms]) -> tuple[BoostRequest, Ask]:
+    """The request that a command makes, and what it asks for. Invalid input is refused here, without a cluster."""
+    from distributed_grid.model.requests import make_ask, request_body
 
-    given = {_KEYS.get(name, name): value for name, value in options.items() if value is not None}
-    body = cast("BoostRequest", given)
+    terms = {
+        "priority": asked["priority"],
+        "duration_seconds": asked["duration"],
+        "source_node": asked["source"],
+        "delivery": asked["delivery"],
+        **terms,
+    }
+    body = request_body(asked["target"], {asked["resource_type"]: asked["amount"]}, **terms)
     return body, make_ask(body, fractional_gpus=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from distributed_grid.cli.asking import Asking, asked_for, asks_for_capacity
+from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, keep_showing, say, show
@@ -78,7 +78,9 @@ def request(
     reclaim_watch: bool,
     auto_renew: bool,
     as_json: bool,
-    **asked: str | None,
+    grace: str | None,
+    on_grace_end: str | None,
+    **asked: Unpack[Asked],
 ) -> None:
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
     from distributed_grid.cli.tables import boost_card
@@ -86,7 +88,7 @@ def request(
     from distributed_grid.model.validators import waiting_time
 
     hook = reclaim_url or (WATCHED if reclaim_watch else None)
-    body, ask = asked_for({**asked, "reclaim_url": hook})
+    body, ask = asked_for(asked, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=hook)
     wait_s = 0.0 if wait is None else waiting_time(wait)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")

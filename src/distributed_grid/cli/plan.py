@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import click
 
-from distributed_grid.cli.asking import Asking, asked_for, asks_for_capacity
+from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
@@ -99,7 +99,7 @@ def _nodes(nodes: Sequence[NodeVerdict], canvas: Canvas) -> list[str]:
 @asks_for_capacity
 @json_option
 @with_client
-def plan(client: GridClient, as_json: bool, **asked: object) -> None:
+def plan(client: GridClient, as_json: bool, **asked: Unpack[Asked]) -> None:
     """Predict what would happen to a request for AMOUNT of a resource for TARGET now. Nothing changes.
 
     The exit code is 0 if the request fits now, otherwise 4.

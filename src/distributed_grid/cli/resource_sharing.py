@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import click
 
-from distributed_grid.cli.asking import Asking, asked_for, asks_for_capacity
+from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
@@ -226,7 +226,7 @@ def status(client: GridClient, as_json: bool) -> None:
 @click.option("--wait", metavar=TIME, help="Withdraw the request after this long.  [default: never]")
 @json_option
 @with_client
-def request(client: GridClient, wait: str | None, as_json: bool, **asked: object) -> None:
+def request(client: GridClient, wait: str | None, as_json: bool, **asked: Unpack[Asked]) -> None:
     """Request AMOUNT of a resource for TARGET. If the request has to wait, it stays in the queue."""
     from distributed_grid.cli.canvas import Canvas
     from distributed_grid.model.validators import waiting_time

@@ -5,12 +5,12 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
-from distributed_grid.store.durable import bytes_of, json_of
+from distributed_grid.model.codec import PLAIN
+from distributed_grid.store.durable import bytes_of, json_of, replace_durably
 from distributed_grid.store.home import GridHome
 
 
@@ -45,24 +45,18 @@ class ClusterRecord:
             return replace(self, nodes=(*self.nodes, node))
         return replace(self, nodes=tuple(node if known.name == node.name else known for known in self.nodes))
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> dict[str, object]:
+        return PLAIN.encode(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "ClusterRecord":
-        return cls(**{**data, "nodes": tuple(NodeProcess(**node) for node in data["nodes"])})
+    def from_dict(cls, data: object) -> "ClusterRecord":
+        return PLAIN.decode(cls, data)
 
 
 def save(home: GridHome, record: ClusterRecord) -> None:
     """Replace the record on disk in one step, readable by its owner only."""
-    new = home.cluster.with_suffix(".json.new")
     try:
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(record.to_dict(), file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(home.cluster)
+        replace_durably(home.cluster, json.dumps(record.to_dict(), indent=2).encode())
     except OSError as error:
         raise StoreBroken(f"Cannot write {home.cluster}: {error.strerror}") from error
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import psutil
 from fastapi import APIRouter, Query, Request
@@ -14,10 +14,11 @@ from distributed_grid.decide.leases.ownership import owned_boost_dict
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import BoostNotFound, said_by
 from distributed_grid.leases.programs import attend, attended_dict, leave, private_head_for, work_in
+from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.work import driver_dict, work_dict
+from distributed_grid.model.work import work_dict
 from distributed_grid.queue.ownership import check_change, own_boost
-from distributed_grid.wire.boosts import Attended, ProgramRequest, RayletRequest, WorkStatus
+from distributed_grid.wire.boosts import Attended, ProgramRequest, RayDriver, RayletRequest, WorkStatus
 from distributed_grid.wire.controller import Whereabouts
 from distributed_grid.wire.values import Noted
 
@@ -36,7 +37,7 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
         named = tuple(filter(None, jobs.split(",")))
         done = work_dict(await threads.READING.run(work_in, p, p.ledger.find(boost_id), named))
         drivers = () if since is None else await threads.READING.run(p.cluster.drivers, since)
-        return {**done, "drivers": [driver_dict(driver) for driver in drivers]}
+        return {**done, "drivers": [cast("RayDriver", PLAIN.encode(driver)) for driver in drivers]}
 
     @api.put("/boosts/{boost_id}/programs/{program_id}")
     @needs(Scope.LEND)

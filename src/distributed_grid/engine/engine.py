@@ -46,7 +46,7 @@ from distributed_grid.store.history_file import HistoryFile
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Asked, AskedTerms, BoostRequest
+    from distributed_grid.wire.boosts import Asked, AskedBoost, BoostRequest
     from distributed_grid.wire.queue import AllocationRequest
 
 
@@ -210,7 +210,7 @@ class Engine:
             wait = body.get("wait_seconds")
             return await self.service.enqueue(ask, wait_s=None if wait is None else waiting_time(wait))
 
-    def ask_of(self, body: AskedTerms, *, caller: Principal, idempotency_key: str | None = None) -> Ask:
+    def ask_of(self, body: AskedBoost, *, caller: Principal, idempotency_key: str | None = None) -> Ask:
         """What the body of a request or a plan asks for, checked, including what the caller may ask for."""
         check_room(self.parts, self.config.limits, caller)
         ask = make_ask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lendable
 from distributed_grid.decide.capacity.usage import Usage
@@ -18,6 +18,7 @@ from distributed_grid.engine.engine import Engine
 from distributed_grid.leases.rules import numbers, rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, cut_to_fit, status_dict
+from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -26,7 +27,6 @@ from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, amount_of
-from distributed_grid.model.series import Accuracy
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import DEFAULT_TEAM, Team
 from distributed_grid.model.times import instant
@@ -176,6 +176,7 @@ def _trend_dicts(trends: dict[str, Trend]) -> dict[str, NodeTrend]:
 def _forecast_dict(forecast: Forecast | None) -> NodeForecast | None:
     if forecast is None:
         return None
+    accuracy = forecast.accuracy
     return {
         "horizon_seconds": forecast.horizon_s,
         "value": round(forecast.value, 4),
@@ -183,17 +184,7 @@ def _forecast_dict(forecast: Forecast | None) -> NodeForecast | None:
         "high": round(forecast.high, 4),
         "confidence": forecast.confidence,
         "enough_history": forecast.enough_history,
-        "accuracy": None if forecast.accuracy is None else _accuracy_dict(forecast.accuracy),
-    }
-
-
-def _accuracy_dict(accuracy: Accuracy) -> ForecastAccuracy:
-    return {
-        "horizon_s": accuracy.horizon_s,
-        "checked": accuracy.checked,
-        "error": accuracy.error,
-        "error_of_now": accuracy.error_of_now,
-        "covered": accuracy.covered,
+        "accuracy": None if accuracy is None else cast("ForecastAccuracy", PLAIN.encode(accuracy)),
     }
 
 

@@ -56,8 +56,8 @@ def drivers(gcs_address: str, since: float) -> tuple[Driver, ...]:
             skip_submission_job_info_field=True, skip_is_running_tasks_field=True
         )
         reply = gcs_service_pb2_grpc.JobInfoGcsServiceStub(channel).GetAllJobInfo(request, timeout=_TIMEOUT_S)
-        found = sorted((_driver(job) for job in reply.job_info_list), key=lambda driver: -driver.began)
-        return tuple(driver for driver in found if driver.began >= since)[:_MOST_DRIVERS]
+        found = sorted((_driver(job) for job in reply.job_info_list), key=lambda driver: -driver.began_at)
+        return tuple(driver for driver in found if driver.began_at >= since)[:_MOST_DRIVERS]
 
     return _asked(gcs_address, ask, ())
 

@@ -1,10 +1,11 @@
 """Addresses: where a Ray head is, and where the controller listens."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.codec import PLAIN
 
 AUTO: Final = "auto"
 """Ray looks for a head on this machine."""
@@ -36,11 +37,11 @@ class Listening:
     allow_hosts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        return asdict(self)
+        return PLAIN.encode(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Listening":
-        return cls(**{**data, "allow_hosts": tuple(data["allow_hosts"])})
+    def from_dict(cls, data: Mapping[str, object]) -> "Listening":
+        return PLAIN.decode(cls, data)
 
 
 def plain_host(host: str) -> str:

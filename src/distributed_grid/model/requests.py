@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
-from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Terms
+from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Purpose, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import GPU, describe, kind_of, units_of, whole
+from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_of, whole
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.validators import LONGEST_S, grace_period, one_of, seconds
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import AskedTerms
+    from distributed_grid.wire.boosts import AskedBoost, BoostOptions, BoostRequest
+    from distributed_grid.wire.values import Amount
 
 DEFAULT_DURATION_S: Final = 3600.0
 
@@ -65,8 +66,57 @@ _KEPT_BY_A_LEASE: Final = sorted(
 )
 
 
+def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
+    """The request for these amounts for a target, as the API takes it: the first kind leads, the others come along."""
+    (kind, amount), *along = amounts.items()
+    body: BoostRequest = {"target_node": target, "resource_type": kind, "amount": amount, **terms}
+    if along:
+        body["along"] = dict(along)
+    return body
+
+
+def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
+    """The request for a reservation that programs run in: the scarcest kind leads, and it may be on the target itself.
+
+    It is held by what runs in it, and that is ended with it.
+    """
+    scarcest_first = sorted(amounts, key=lambda kind: (kind != GPU, kind != CPU, kind))
+    body = request_body(target, {kind: amounts[kind] for kind in scarcest_first}, **terms)
+    return {**body, "delivery": Delivery.RESERVE, "on_grace_end": OnGraceEnd.KILL, "own_too": True}
+
+
+def command(ask: Ask) -> str | None:
+    """The command that makes the same request, with the options that differ from their defaults; None: there is none.
+
+    It does not repeat how its holder wants to be notified: that may have a password in its URL.
+    """
+    match ask.purpose:
+        case Purpose.BOOST if not ask.along:
+            what = f"grid boost request {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
+            is_usual = ask.duration_s == DEFAULT_DURATION_S
+        case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked):
+            amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in ask.asked)
+            what = f"grid run{''.join(amounts)}"
+            is_usual = True  # the run renews its lease
+        case _:
+            return None
+    options = {
+        "--source": ask.source,
+        "--priority": None if ask.priority is AllocationPriority.NORMAL else ask.priority,
+        "--duration": None if is_usual else f"{ask.duration_s:g}",
+        "--delivery": ask.delivery if ask.purpose is Purpose.BOOST else None,
+        "--grace": None if ask.grace_s is None else f"{ask.grace_s:g}",
+        "--on-grace-end": ask.on_grace_end if ask.purpose is Purpose.BOOST else None,
+    }
+    return " ".join([what, *(f"{option} {value}" for option, value in options.items() if value is not None)])
+
+
+_RUN_OPTIONS: Final = {CPU: "--cpus", GPU: "--gpus", MEMORY: "--memory"}
+"""The options of `grid run` that say how much."""
+
+
 def make_ask(
-    body: "AskedTerms",
+    body: "AskedBoost",
     *,
     requester: str = "",
     team: str = "",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
+
+from distributed_grid.model.codec import PLAIN
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import JobsWork, RayDriver
+    from distributed_grid.wire.boosts import JobsWork
 
 RUN_MARK: Final = "grid_run"
 """In the metadata of a Ray job: the run that its driver belongs to."""
@@ -24,7 +26,7 @@ class Driver:
     pid: int
     address: str
     """Its machine's address."""
-    began: float
+    began_at: float
     """In seconds since 1970."""
     run_id: str = ""
     """Empty if it belongs to no run, or does not say so."""
@@ -67,28 +69,6 @@ def together(parts: Iterable[Work], cpus_in_use: float) -> Work:
     return Work(**counts, outside=outside, cpus_in_use=cpus_in_use)
 
 
-def driver_dict(driver: Driver) -> RayDriver:
-    """As the API shows it."""
-    return {
-        "job_id": driver.job_id,
-        "pid": driver.pid,
-        "address": driver.address,
-        "began_at": driver.began,
-        "run_id": driver.run_id,
-        "is_hooked": driver.is_hooked,
-    }
-
-
 def work_dict(work: Work) -> JobsWork:
     """As the API shows it."""
-    return {
-        "running": work.running,
-        "waiting": work.waiting,
-        "done": work.done,
-        "failed": work.failed,
-        "actors": work.actors,
-        "outside": dict(work.outside),
-        "unplaced": work.unplaced,
-        "cpus_in_use": work.cpus_in_use,
-        "waits_for_its_actors": work.waits_for_its_actors,
-    }
+    return cast("JobsWork", PLAIN.encode(work) | {"waits_for_its_actors": work.waits_for_its_actors})

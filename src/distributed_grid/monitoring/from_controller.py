@@ -9,6 +9,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
 from distributed_grid.errors import GridError
 from distributed_grid.loops import Loop
+from distributed_grid.model.codec import ANSWERS, PLAIN
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.series import Accuracy, Forecast, ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot, Pressure
@@ -89,11 +90,11 @@ def _forecast(data: NodeForecast | None, measured_at: str | None) -> Forecast | 
         low=data["low"],
         high=data["high"],
         confidence=data["confidence"],
-        accuracy=None if accuracy is None else Accuracy(**accuracy),
+        accuracy=None if accuracy is None else PLAIN.decode(Accuracy, accuracy),
         enough_history=data["enough_history"],
     )
 
 
 def _own(pressure: NodePressure, kind: str) -> float | None:
     """The value that trends are computed from; see `Pressure.own`."""
-    return Pressure(**pressure).own(kind)
+    return ANSWERS.decode(Pressure, pressure).own(kind)

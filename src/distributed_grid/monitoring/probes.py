@@ -3,7 +3,7 @@
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata, resources
@@ -17,27 +17,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution import processes
 from distributed_grid.execution.actors import NAMESPACE, find, names
+from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.snapshots import GpuProcess, GpuReading, HostReading, OwnUse, Reading
+from distributed_grid.model.snapshots import Reading
 from distributed_grid.monitoring import on_node_probe
 from distributed_grid.monitoring.on_node_probe.probe import Probe
-
-
-def reading_from(said: Mapping[str, Any]) -> Reading:
-    host = dict(said["host"])
-    return Reading(
-        host=HostReading(**host | {"load": tuple(host["load"])}),
-        own=OwnUse(**said["own"]),
-        gpus=tuple(_gpu(gpu) for gpu in said["gpus"]),
-        no_gpus_because=said["no_gpus_because"],
-    )
-
-
-def _gpu(said: Mapping[str, Any]) -> GpuReading:
-    processes = said["processes"]
-    told = None if processes is None else tuple(GpuProcess(*process) for process in processes)
-    return GpuReading(**dict(said) | {"processes": told})
-
 
 PREFIX: Final = "grid-probe-"
 
@@ -236,7 +220,7 @@ class Probes:
         if (why := self._judge(node_id, said)) is not None:
             return Unread(why)
         self._failures.pop(node_id, None)
-        return reading_from(said)
+        return PLAIN.decode(Reading, said)
 
     def _judge(self, node_id: NodeId, said: Any) -> str | None:
         """What is wrong with an answer, if anything. A probe that is dead or fails is replaced."""

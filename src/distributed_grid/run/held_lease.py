@@ -13,7 +13,9 @@ from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import WatchedLease, is_gone
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.loops import ThreadLoop
-from distributed_grid.model.leases import Delivery
+from distributed_grid.model.leases import Delivery, Purpose
+from distributed_grid.model.requests import make_ask, reservation
+from distributed_grid.model.resources import CPU, GPU, MEMORY
 from distributed_grid.model.validators import LONGEST_LABEL, waiting_time
 from distributed_grid.run.signals import signals_blocked
 
@@ -44,34 +46,26 @@ class Wanted:
     reclaim_url: str | None = None
 
     def body(self, target: str, label: str) -> BoostRequest:
-        """The request for the lease: the scarcest resource leads, the others come along."""
+        """The request for the lease."""
         asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
-        first, *others = asked or {"cpu": "1"}
-        return {
-            "target_node": target,
-            "resource_type": first,
-            "amount": asked.get(first, "1"),
-            "along": {kind: asked[kind] for kind in others},
-            "priority": self.priority,
-            "duration_seconds": DEFAULT_DURATION_S if self.duration is None else self.duration,
-            "source_node": self.source,
-            "delivery": "reserve",
-            "wait_seconds": waiting_time(self.wait or 0),
-            "grace_seconds": self.grace,
-            "on_grace_end": "kill",
-            "reclaim_url": self.reclaim_url,
-            "purpose": "run",
-            "label": label,
-            "own_too": True,
-        }
+        return reservation(
+            target,
+            asked or {CPU: "1"},
+            priority=self.priority,
+            duration_seconds=DEFAULT_DURATION_S if self.duration is None else self.duration,
+            source_node=self.source,
+            grace_seconds=self.grace,
+            reclaim_url=self.reclaim_url,
+            purpose=Purpose.RUN,
+            label=label,
+            wait_seconds=waiting_time(self.wait or 0),
+        )
 
     def _amounts(self) -> Mapping[str, str | None]:
-        return {"gpu": self.gpus, "cpu": self.cpus, "memory": self.memory}
+        return {GPU: self.gpus, CPU: self.cpus, MEMORY: self.memory}
 
     def check(self) -> None:
         """Refuse invalid input without a cluster."""
-        from distributed_grid.model.requests import make_ask
-
         if self.boost is not None and any(self._amounts().values()):
             raise InvalidRequest("--boost runs in an existing boost; --cpus, --gpus and --memory request a new lease")
         if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):

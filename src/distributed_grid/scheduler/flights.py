@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from distributed_grid import threads
 from distributed_grid.config import GridConfig
@@ -22,17 +22,14 @@ from distributed_grid.errors import GridError, InvalidRequest, NotFound, Refused
 from distributed_grid.leases import grant
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Purpose
+from distributed_grid.model.leases import Cause, Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.requests import Ask, Waiting, make_ask
+from distributed_grid.model.requests import Ask, Waiting, make_ask, reservation
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import PlacedBy, Placement, ScheduledTask, SchedulingDecision
 from distributed_grid.queue.service import BoostService
 from distributed_grid.scheduler.outcomes import Judge
 from distributed_grid.scheduler.placement import Chooser, Flight, carries_tasks
-
-if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import AskedTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +52,15 @@ def ask_for(
     give a lease any label and purpose, but not that cause.
     """
     request = task.request
-    (kind, amount), *along = request.amounts.items()
-    body: AskedTerms = {
-        "target_node": request.target or "",
-        "resource_type": kind,
-        "amount": amount,
-        "along": dict(along),
-        "priority": request.priority,
-        "duration_seconds": task.held_s,
-        "source_node": source,
-        "delivery": Delivery.RESERVE,
-        "purpose": Purpose.TASK,
-        "label": task.id,
-        "own_too": True,
-    }
+    body = reservation(
+        request.target or "",
+        request.amounts,
+        priority=request.priority,
+        duration_seconds=task.held_s,
+        source_node=source,
+        purpose=Purpose.TASK,
+        label=task.id,
+    )
     fractional = config.resource_sharing.fractional_gpus
     ask = make_ask(body, requester=task.who, team=task.team, fractional_gpus=fractional)
     return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)

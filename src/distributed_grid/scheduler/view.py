@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from distributed_grid.decide.scheduler.confidence import Calibrator, base_rate, base_rate_brier, brier, reliability
 from distributed_grid.decide.scheduler.strategies import strategies
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import cut_to_fit, shortened
+from distributed_grid.model.codec import ANSWERS
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.scheduling import (
-    Affinity,
-    Alternative,
-    PlacedBy,
-    Placement,
-    ScheduledTask,
-    SchedulingDecision,
-    SchedulingRequest,
-)
+from distributed_grid.model.scheduling import Affinity, ScheduledTask, SchedulingDecision, SchedulingRequest
 from distributed_grid.model.times import instant
 from distributed_grid.scheduler.flights import positions
 
@@ -77,56 +70,16 @@ def _affinity_dict(affinity: Affinity) -> TaskAffinity | None:
 
 
 def decision_dict(decision: SchedulingDecision) -> TaskDecision:
-    return {
-        "task_id": decision.task_id,
-        "accepted": decision.accepted,
-        "node": decision.node,
-        "delivery": None if decision.delivery is None else str(decision.delivery),
-        "lease_id": decision.lease_id,
-        "boost_id": decision.boost_id,
-        "placement_group": decision.placement_group,
-        "confidence": round(decision.confidence, 4),
-        "reasons": list(decision.reasons),
-        "alternatives": [{"node": a.node, "score": a.score, "why": a.why} for a in decision.alternatives],
-        "members": [_member_dict(member) for member in decision.members],
-        "queued": decision.queued,
-        "position": decision.position,
-    }
+    """Every field, and the first member's place."""
+    first = {name: getattr(decision, name) for name in _OF_THE_FIRST}
+    return cast("TaskDecision", ANSWERS.encode(decision) | first)
 
 
-def _member_dict(member: Placement) -> TaskPlacement:
-    return {
-        "node": member.node,
-        "delivery": str(member.delivery),
-        "runs_on": member.runs_on,
-        "lease_id": member.lease_id,
-        "boost_id": member.boost_id,
-        "placement_group": member.placement_group,
-    }
+_OF_THE_FIRST: Final = ("node", "delivery", "lease_id", "boost_id", "placement_group")
 
 
 def decision_from(data: TaskDecision) -> SchedulingDecision:
-    members = (
-        Placement(
-            member["node"],
-            PlacedBy(member["delivery"]),
-            member["runs_on"],
-            member["lease_id"],
-            member["boost_id"],
-            member["placement_group"],
-        )
-        for member in data["members"]
-    )
-    return SchedulingDecision(
-        data["task_id"],
-        data["accepted"],
-        data["confidence"],
-        tuple(data["reasons"]),
-        tuple(members),
-        tuple(Alternative(**each) for each in data["alternatives"]),
-        data["queued"],
-        data["position"],
-    )
+    return ANSWERS.decode(SchedulingDecision, data)
 
 
 def scheduling_dict(p: EngineContext) -> TaskList:
@@ -163,7 +116,7 @@ def _task_dict(task: ScheduledTask, waiting: Mapping[str, int]) -> TaskStatus:
         "placed_at": _when(task.placed_at),
         "started_at": _when(task.started_at),
         "confidence": round(task.confidence, 4),
-        "members": [_member_dict(member) for member in task.members],
+        "members": cast("list[TaskPlacement]", [ANSWERS.encode(member) for member in task.members]),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.config import ConfigLike
@@ -19,6 +19,7 @@ from distributed_grid.loops import Loop
 from distributed_grid.model.leases import WATCHED
 from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import request_body
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.times import parse_instant
 from distributed_grid.sdk.backend import Backend, Connected
@@ -173,15 +174,23 @@ class ResourceBoostRequest:
 
     def body(self) -> BoostRequest:
         """The API's request: every field but those that concern only this process."""
-        named = {_KEYS.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
-        said = {key: value for key, value in named.items() if value is not None and key not in _OF_THIS_PROCESS}
-        words = {key: str(said[key]) for key in ("resource_type", "amount", "priority")}
-        hook = {} if self.on_reclaim is None else {"reclaim_url": WATCHED}
-        return cast("BoostRequest", said | words | hook)
-
-
-_KEYS: Final = {"preferred_source": "source_node"}
-_OF_THIS_PROCESS: Final = ("auto_renew", "idempotency_key", "on_reclaim")
+        return request_body(
+            self.target_node,
+            {str(self.resource_type): str(self.amount)},
+            along=None if self.along is None else {**self.along},
+            priority=str(self.priority),
+            duration_seconds=self.duration_seconds,
+            source_node=self.preferred_source,
+            delivery=self.delivery,
+            grace_seconds=self.grace_seconds,
+            on_grace_end=self.on_grace_end,
+            purpose=self.purpose,
+            label=self.label,
+            own_too=self.own_too,
+            ends_with=self.ends_with,
+            reclaim_url=self.reclaim_url if self.on_reclaim is None else WATCHED,
+            wait_seconds=self.wait_seconds,
+        )
 
 
 @dataclass(frozen=True)

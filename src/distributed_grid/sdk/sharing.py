@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import NotFound
 from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
+from distributed_grid.model.requests import request_body
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.sdk.backend import Backend, Connected, connect
 from distributed_grid.sdk.boosts import ResourceBoostManager, ResourceType
@@ -18,8 +19,8 @@ from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry
-    from distributed_grid.wire.boosts import Boost
-    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueuedRequest
+    from distributed_grid.wire.boosts import AskedBounds, Boost
+    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, QueuedRequest
 
 __all__ = [
     "AllocationPriority",
@@ -61,16 +62,15 @@ class ResourceSharingManager(Connected):
         met or released. An invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         minutes = None if duration_minutes is None else float(duration_minutes) * 60
-        body: AllocationRequest = {
-            "target_node": node_id,
-            "resource_type": str(resource_type),
-            "amount": str(amount),
-            "priority": str(priority),
-            "duration_seconds": duration if duration is not None else minutes,
-            "source_node": source,
-            "delivery": delivery,
-            "wait_seconds": wait,
-        }
+        asked = request_body(
+            node_id,
+            {str(resource_type): str(amount)},
+            priority=str(priority),
+            duration_seconds=duration if duration is not None else minutes,
+            source_node=source,
+            delivery=delivery,
+        )
+        body: AllocationRequest = {**asked, "wait_seconds": wait}
         found = await (await self._ready()).request_allocation(body, idempotency_key=idempotency_key)
         return found["request_id"]
 
@@ -92,10 +92,11 @@ class ResourceSharingManager(Connected):
         boosts, queue = await backend.boost_status(), await backend.queue()
         return {**await backend.sharing_status(), "allocations": boosts["boosts"], "queue": queue["requests"]}
 
-    async def plan(self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Any) -> Plan:
+    async def plan(
+        self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Unpack[AskedBounds]
+    ) -> Plan:
         """What would happen to such a request now, as `grid plan` says it. Nothing changes."""
-        asked: PlanRequest = {"target_node": node_id, "resource_type": str(resource_type), "amount": str(amount)}
-        return await (await self._ready()).plan(cast("PlanRequest", {**asked, **more}))
+        return await (await self._ready()).plan(request_body(node_id, {str(resource_type): str(amount)}, **more))
 
     async def history(self, limit: int = 100) -> list[Entry]:
         """What was requested, granted, refused and returned, the newest last, from the audit log."""

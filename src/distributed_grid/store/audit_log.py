@@ -28,8 +28,8 @@ import orjson
 
 from distributed_grid import threads
 from distributed_grid.errors import StoreBroken
+from distributed_grid.model.codec import encode_instant
 from distributed_grid.store.durable import json_of
-from distributed_grid.store.lease_codec import encode_instant
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.errors import GridError, StoreBroken
+from distributed_grid.model.codec import decode_instant, encode_instant
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal, check_name, check_team, is_token_id, make_scopes
 from distributed_grid.store.durable import bytes_of, replace_durably, set_aside
-from distributed_grid.store.lease_codec import decode_instant, encode_instant
 
 if TYPE_CHECKING:
     from distributed_grid.wire.tokens import Token

@@ -8,20 +8,29 @@ from typing_extensions import TypedDict
 from distributed_grid.wire.values import Amount, Amounts, Line, Name, Word, request
 
 
-class Asked(TypedDict):
-    """What every request for capacity says. Its meaning is checked in one place, below the API."""
+class AskedAmount(TypedDict):
+    """What every request for capacity must say."""
 
     target_node: Name
     resource_type: Name
     amount: Annotated[Amount, Field(description="Cores, devices or GB")]
+
+
+class AskedBounds(TypedDict):
+    """What bounds a request, in a plan of it, too."""
+
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="Default 3600")]]
     source_node: NotRequired[Name | None]
     delivery: NotRequired[Annotated[Word | None, Field(description="transfer, reserve or auto")]]
 
 
-class AskedTerms(Asked):
-    """The terms of a boost, beside what a plan of it needs."""
+class Asked(AskedAmount, AskedBounds):
+    """What a request for capacity says. Its meaning is checked in one place, below the API."""
+
+
+class AskedTerms(AskedBounds):
+    """The terms of a boost; each may be left out."""
 
     grace_seconds: NotRequired[Amount | None]
     on_grace_end: NotRequired[Annotated[Word | None, Field(description="hold, drain or kill")]]
@@ -56,11 +65,19 @@ class AskedTerms(Asked):
     ]
 
 
-@request
-class BoostRequest(AskedTerms):
-    """What `grid boost request` sends."""
+class AskedBoost(AskedAmount, AskedTerms):
+    """A boost that is asked for, whether the caller waits for it or not."""
+
+
+class BoostOptions(AskedTerms):
+    """The terms of a boost whose caller may wait for it."""
 
     wait_seconds: NotRequired[Annotated[Amount, Field(description="Default 0; at most a day")]]
+
+
+@request
+class BoostRequest(AskedAmount, BoostOptions):
+    """What `grid boost request` sends."""
 
 
 @request
@@ -184,6 +201,7 @@ class JobsWork(TypedDict):
     unplaced: Annotated[
         int, Field(description="of the waiting, and of actors that have yet to start: those that wait for room")
     ]
+    held_by_actors: Annotated[float, Field(description="CPUs of the boost that actors hold until they end")]
     cpus_in_use: Annotated[float, Field(description="of the boost's, now")]
     waits_for_its_actors: Annotated[
         bool, Field(description="some wait for room, and the jobs' own actors hold all CPUs in use")

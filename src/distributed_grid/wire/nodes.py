@@ -31,6 +31,10 @@ class MeasuredHost(TypedDict):
     swap_total: int
     swap_used: int
     load: list[float]
+    disk_total: Annotated[
+        int, Field(description="of the file system to which its Ray spills objects; 0: it was not measured")
+    ]
+    disk_used: int
 
 
 class MeasuredOwn(TypedDict):

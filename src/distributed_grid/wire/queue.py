@@ -5,12 +5,12 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from distributed_grid.wire.boosts import Asked, AskedTerms, Boost
+from distributed_grid.wire.boosts import Asked, AskedBoost, Boost
 from distributed_grid.wire.values import Amount, request
 
 
 @request
-class AllocationRequest(AskedTerms):
+class AllocationRequest(AskedBoost):
     """What `grid resource-sharing request` sends: a boost's request that waits without an open connection."""
 
     wait_seconds: NotRequired[

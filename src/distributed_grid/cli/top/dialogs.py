@@ -17,11 +17,11 @@ from distributed_grid.cli.top.feed import in_background
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import DeliveryChoice
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import make_ask
+from distributed_grid.model.requests import make_ask, request_body
 from distributed_grid.model.times import local_times
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostRequest
+    from distributed_grid.wire.boosts import Boost
 
 _ANY: Final = "automatic"
 
@@ -142,15 +142,14 @@ class BoostForm(ModalScreen["Boost | None"]):
         amount, duration = (self.query_one(f"#{name}", Input).value.strip() for name in ("amount", "duration"))
         chosen = {name: str(self.query_one(f"#{name}", Select).value) for name in self._choices}
         source, delivery = (None if chosen[name] == _ANY else chosen[name] for name in ("source", "delivery"))
-        body: BoostRequest = {
-            "target_node": self._target,
-            "resource_type": chosen["kind"],
-            "amount": amount,
-            "duration_seconds": duration,
-            "priority": chosen["priority"],
-            "source_node": source,
-            "delivery": delivery,
-        }
+        body = request_body(
+            self._target,
+            {chosen["kind"]: amount},
+            duration_seconds=duration,
+            priority=chosen["priority"],
+            source_node=source,
+            delivery=delivery,
+        )
         try:
             make_ask(body, fractional_gpus=True)  # a typo is told here: the controller would record a refused attempt
         except GridError as error:

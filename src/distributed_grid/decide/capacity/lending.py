@@ -3,17 +3,15 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import can_lend, free_of, never, why_not
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.leases import Purpose
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Refused, Rules
-from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, cut_off, describe, scale, whole
+from distributed_grid.model.requests import Ask, command
+from distributed_grid.model.resources import GPU, cut_off, describe, scale, whole
 
 
 def plan_grant(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES) -> Grant | Refused:
@@ -72,25 +70,8 @@ def counter_offer(refused: Refused) -> str | None:
         return None
     if (units := cut_off(ask.kind, best.could_lend)) == 0:
         return None
-    return f"{describe(ask.kind, units)} can be lent by {best.node}: {_requested(ask, units, best.node)}"
-
-
-def _requested(ask: Ask, units: int, source: NodeName) -> str:
-    """How the same caller requests this much from this node."""
-    amount = amount_of(ask.kind, units)
-    match ask.purpose:
-        case Purpose.BOOST:
-            delivery = f" --delivery {ask.delivery}" if ask.delivery else ""
-            return f"grid boost request {ask.target} {ask.kind} {amount} --source {source}{delivery}"
-        case Purpose.RUN if ask.kind in RUN_OPTIONS:
-            more = "".join(f" {RUN_OPTIONS[kind]} {amount_of(kind, given)}" for kind, given in ask.along)
-            return f"grid run {RUN_OPTIONS[ask.kind]} {amount}{more} --source {source}"
-        case _:
-            return "ask for that much"
-
-
-RUN_OPTIONS: Final = {CPU: "--cpus", GPU: "--gpus", MEMORY: "--memory"}
-"""The options of `grid run` that say how much."""
+    how = command(replace(ask, units=units, source=best.node)) or "ask for that much"
+    return f"{describe(ask.kind, units)} can be lent by {best.node}: {how}"
 
 
 Lender = Callable[[Ask], NodeName | None]

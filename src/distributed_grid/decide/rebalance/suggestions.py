@@ -29,8 +29,8 @@ from distributed_grid.model.leases import Cause, Delivery
 from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, SharingLimits
 from distributed_grid.model.plans import NO_HEADROOM, Grant, Refusal, Refused, Rules, RulesFor
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import GPU, amount_of, describe, scale
+from distributed_grid.model.requests import Ask, command
+from distributed_grid.model.resources import GPU, describe, scale
 from distributed_grid.model.series import CONFIDENCE, Forecast
 from distributed_grid.model.times import span
 
@@ -98,15 +98,6 @@ def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> H
     verb = "lend" if plan.delivery.moves_totals else "reserve"
     told = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
     return Help(told, asked, command(asked))
-
-
-def command(ask: Ask) -> str:
-    """ "grid boost request gpu-master memory 8 --source gpu2 --duration 3600"."""
-    delivery = f" --delivery {ask.delivery}" if ask.delivery else ""
-    return (
-        f"grid boost request {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)} "
-        f"--source {ask.source} --duration {ask.duration_s:.0f}{delivery}"
-    )
 
 
 def _said(plan: Grant) -> str | None:

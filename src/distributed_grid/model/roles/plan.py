@@ -9,11 +9,13 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid import errors
+from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.requests import Ask, command, request_body
 from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount_of, describe, scale, total
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import AskedTerms
+    from distributed_grid.wire.boosts import BoostRequest
     from distributed_grid.wire.nodes import NodeList
 
 
@@ -207,18 +209,13 @@ class SuggestedBoost:
     @property
     def command(self) -> str:
         """A transfer, since the target's own capacity has to grow."""
-        amount = amount_of(self.kind, self.units)
-        return f"grid boost request {self.target} {self.kind} {amount} --source {self.source} --delivery transfer"
+        asked = Ask(self.target, self.kind, self.units, source=self.source, delivery=Delivery.TRANSFER)
+        return command(asked) or ""
 
-    def body(self) -> AskedTerms:
+    def body(self) -> BoostRequest:
         """The same boost as the API's request body."""
-        return {
-            "target_node": self.target,
-            "source_node": self.source,
-            "resource_type": self.kind,
-            "amount": amount_of(self.kind, self.units),
-            "delivery": "transfer",
-        }
+        amounts = {self.kind: amount_of(self.kind, self.units)}
+        return request_body(self.target, amounts, source_node=self.source, delivery=Delivery.TRANSFER)
 
 
 class RemedyKind(StrEnum):

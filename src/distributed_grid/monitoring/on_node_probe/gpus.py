@@ -172,12 +172,15 @@ class Gpus:
     def _temperature(self, handle: Any) -> float:
         return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
 
-    def _processes(self, handle: Any) -> list[tuple[int, int | None, bool | None]]:
-        """(pid, bytes, whether it is the node's own) of all processes that compute or draw there."""
+    def _processes(self, handle: Any) -> list[dict[str, Any]]:
+        """All processes that compute or draw there, and whether each is the node's own."""
         computing = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         drawing = self._asked(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
         memory = {process.pid: process.usedGpuMemory for process in [*drawing, *computing]}
-        return [(pid, memory[pid], None if self._ours is None else pid in self._ours) for pid in sorted(memory)]
+        return [
+            {"pid": pid, "memory_bytes": memory[pid], "ours": None if self._ours is None else pid in self._ours}
+            for pid in sorted(memory)
+        ]
 
 
 def parse_visible(text: str | None) -> list[str] | None:

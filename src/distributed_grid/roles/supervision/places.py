@@ -19,8 +19,10 @@ from distributed_grid.errors import GridError, Refused
 from distributed_grid.execution.groups import group_handle
 from distributed_grid.execution.role_records import new_group_name
 from distributed_grid.loops import ThreadLoop
+from distributed_grid.model.leases import Purpose
 from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.resources import CPU, GPU, amount_of
+from distributed_grid.model.requests import reservation
+from distributed_grid.model.resources import amount_of
 from distributed_grid.model.roles.plan import Holding
 from distributed_grid.model.roles.processes import Held
 
@@ -138,27 +140,17 @@ class Leases:
     def _lease(self, holding: Holding, node_id: NodeId) -> Held:
         if not holding.resources:
             return Held(holding, node_id, None)
-        # The scarce resource leads; the rest comes along.
-        first, *others = sorted(holding.resources, key=lambda kind: (kind != GPU, kind != CPU, kind))
-        amounts = {kind: amount_of(kind, units) for kind, units in holding.resources.items()}
-        granted = self._client.request_boost(
-            {
-                "target_node": holding.node,
-                "source_node": holding.node,
-                "resource_type": first,
-                "amount": amounts[first],
-                "along": {kind: amounts[kind] for kind in others},
-                "priority": self._priority,
-                "duration_seconds": LEASE_S,
-                "delivery": "reserve",
-                "on_grace_end": "kill",
-                "purpose": "roles",
-                "label": f"{self._run}/{holding.pool}" if holding.pool else self._run,
-                "own_too": True,
-                "ends_with": ray.get_runtime_context().get_worker_id(),
-            },
-            idempotency_key=uuid.uuid4().hex,
+        asked = reservation(
+            holding.node,
+            {kind: amount_of(kind, units) for kind, units in holding.resources.items()},
+            source_node=holding.node,
+            priority=self._priority,
+            duration_seconds=LEASE_S,
+            purpose=Purpose.ROLES,
+            label=f"{self._run}/{holding.pool}" if holding.pool else self._run,
+            ends_with=ray.get_runtime_context().get_worker_id(),
         )
+        granted = self._client.request_boost(asked, idempotency_key=uuid.uuid4().hex)
         self._leases[granted["boost_id"]] = WatchedLease(granted)
         if self._loop is None:
             client = GridClient(self._client.home)

@@ -79,7 +79,6 @@ class Borrowing:
                 "duration_seconds": lasts_s,
                 "label": f"{self._p.name}/{spec.name}",
                 "ends_with": ray.get_runtime_context().get_worker_id(),
-                "wait_seconds": 0.0,
             }
             try:
                 granted_boost = client.request_boost(asked, idempotency_key=uuid.uuid4().hex)
