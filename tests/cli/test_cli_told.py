@@ -1,5 +1,6 @@
 """What people are told: leases of programs apart from boosts, cordoned nodes, near misses, exit codes."""
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from distributed_grid.cli.app import app
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.tables import boost_rows
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
+from distributed_grid.model.leases import Purpose
 from distributed_grid.model.times import parse_instant
 
 
@@ -51,14 +53,19 @@ def lease(served: ServedGrid, **more: Any) -> dict[str, Any]:
     return served.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1} | more)
 
 
-def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid) -> None:
-    lease(served, purpose="run", label="train.py", delivery="reserve")
+@pytest.mark.parametrize("purpose", [each for each in Purpose if each is not Purpose.BOOST])
+def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid, purpose: Purpose) -> None:
+    lease(served, purpose=purpose, label="train.py", delivery="reserve")
     for words in (("boost", "status"), ("cluster", "status")):
         shown = typed(*words).output
         assert "1 lease of a running program: grid boost status --all" in shown
         assert "train.py" not in shown
     assert "Active boosts: 0   Boosted: nothing" in typed("boost", "status").output
     assert "train.py" in typed("boost", "status", "--all").output
+    lease(served)
+    answers = [json.loads(typed(*words, "--json").output) for words in (("boost", "status"), ("cluster", "status"))]
+    for answer in (answers[0], answers[1]["boosts"], served.client.boost_status(), served.client.boost_status("a")):
+        assert (answer["total_active"], answer["resources"]["cpu"]) == (1, 1)
 
 
 def test_a_cordoned_node_is_named_in_the_clusters_status(served: ServedGrid) -> None:
