@@ -116,8 +116,10 @@ class TestResourceSharingManager:
 
 
 class TestWhoYields:
-    def test_a_critical_request_takes_a_low_boost_and_no_high_one(self, grid: LiveGrid) -> None:
-        low = grid.boost("head", "cpu", 4, source_node="one", priority="low")
+    def test_a_critical_request_takes_a_low_boost_and_no_high_one(self, grid: LiveGrid, tmp_path: Path) -> None:
+        colleague = GridClient(user_of(grid, "default", tmp_path))
+        body = {"target_node": "head", "resource_type": "cpu", "amount": 4, "source_node": "one", "priority": "low"}
+        low = colleague.request_boost(body)
         high = grid.boost("head", "cpu", 4, source_node="two", priority="high")
 
         plan = planned(grid, "head", "cpu", "4", "--priority", "critical")

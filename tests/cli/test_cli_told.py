@@ -1,8 +1,10 @@
 """What people are told: leases of programs apart from boosts, cordoned nodes, near misses, exit codes."""
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from distributed_grid.cli.app import app
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.tables import boost_rows
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
+from distributed_grid.model.leases import Purpose
 from distributed_grid.model.times import parse_instant
 
 
@@ -51,14 +54,19 @@ def lease(served: ServedGrid, **more: Any) -> dict[str, Any]:
     return served.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1} | more)
 
 
-def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid) -> None:
-    lease(served, purpose="run", label="train.py", delivery="reserve")
+@pytest.mark.parametrize("purpose", [each for each in Purpose if each is not Purpose.BOOST])
+def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid, purpose: Purpose) -> None:
+    lease(served, purpose=purpose, label="train.py", delivery="reserve")
     for words in (("boost", "status"), ("cluster", "status")):
         shown = typed(*words).output
         assert "1 lease of a running program: grid boost status --all" in shown
         assert "train.py" not in shown
     assert "Active boosts: 0   Boosted: nothing" in typed("boost", "status").output
     assert "train.py" in typed("boost", "status", "--all").output
+    lease(served)
+    answers = [json.loads(typed(*words, "--json").output) for words in (("boost", "status"), ("cluster", "status"))]
+    for answer in (answers[0], answers[1]["boosts"], served.client.boost_status(), served.client.boost_status("a")):
+        assert (answer["total_active"], answer["resources"]["cpu"]) == (1, 1)
 
 
 def test_a_cordoned_node_is_named_in_the_clusters_status(served: ServedGrid) -> None:
@@ -92,6 +100,20 @@ def test_a_token_for_a_team_that_is_not_configured_is_refused(served: ServedGrid
     assert isinstance(error, InvalidRequest)
     assert error.message == "No team 'visoin' is configured; did you mean 'vision'?"
     assert typed("token", "create", "carl", "--team", "vision").exit_code == 0
+
+
+def test_a_team_where_none_is_configured_is_accepted_and_said_to_count_as_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = ServedGrid(tmp_path)
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    try:
+        told = typed("token", "create", "carl", "--team", "visoin").stderr
+        listed = typed("token", "ls").output
+    finally:
+        grid.close()
+    assert "No team 'visoin' is configured: until it is, the token counts as default.\n" in told
+    assert "visoin" not in listed and "default" in listed
 
 
 @pytest.mark.parametrize(("word", "meant"), [("mem", "memory"), ("gpus", "gpu"), ("cpuu", "cpu")])

@@ -75,6 +75,17 @@ def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
     on_screen(served.home, look, (160, 40))
 
 
+def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("Boosts: 1 active─")
+        for purpose in ("run", "task"):
+            body = {"target_node": "a", "resource_type": "cpu", "amount": 1, "delivery": "reserve", "purpose": purpose}
+            served.client.request_boost(body)
+        await eyes.sees("Boosts: 1 active, 2 leases of running programs─")
+
+    on_screen(served.home, look)
+
+
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
 def test_a_hundred_nodes(tmp_path: Path, size: tuple[int, int]) -> None:
     async def look(eyes: Eyes) -> None:

@@ -18,7 +18,7 @@ from distributed_grid.decide.queue.preemption import (
     plan_preemption,
     plan_relief,
 )
-from distributed_grid.model.leases import Lease, LeaseState, Notice
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Purpose
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
@@ -310,15 +310,69 @@ def test_a_team_keeps_what_is_guaranteed_to_it_from_its_own_request_for_the_same
     assert plan(replace(OWN, priority=CRITICAL), low("mine", team="ml"), teams=teams) is None
     more = Teams([team("ml", guaranteed=cpu(4))])
     assert plan(OWN, low("mine", team="ml", priority=NORMAL), teams=more) is None
-    assert victims(plan(OWN, low("mine", team="ml"), teams=more)) == ["mine"], "both within it: priority decides"
+    other = low("mine", team="ml", target="gpu2")
+    assert victims(plan(OWN, other, teams=more)) == ["mine"], "both within it: priority decides"
 
 
 def test_a_guaranteed_request_takes_what_others_have_above_their_guarantees_before_its_own_teams_boosts() -> None:
     teams = Teams([team("ml", guaranteed=cpu(6))])
-    own, others = low("own", 4, team="ml"), low("others", 4, team="web", priority=CRITICAL)
+    own, others = low("own", 4, team="ml", target="gpu2"), low("others", 4, team="web", priority=CRITICAL)
     wanted = ask(amount=2, team="ml", priority=NORMAL)
     assert victims(plan(wanted, own, others, teams=teams)) == ["others"]
     assert victims(plan(wanted, own, teams=teams)) == ["own"], "where nothing else can be had"
+
+
+SAME = replace(URGENT, team="ml", requester="ana")
+
+
+@pytest.mark.parametrize(
+    ("asked", "held"),
+    [
+        (SAME, [low("mine", team="ml")]),
+        (SAME, [low("mine", 1, team="ml"), low("more", 1, team="ml", requester="bob")]),
+        (SAME, [low("mine", 6, team="ml")]),
+        (replace(SAME, delivery="reserve"), [reservation("mine", kind=CPU, amount=4, priority=LOW, team="ml", **OLD)]),
+        (replace(SAME, team="default"), [low("mine", requester="ana")]),
+        (
+            ask(kind="gpu", amount=1, priority=HIGH, team="ml"),
+            [reservation("mine", priority=LOW, team="ml", **OLD)],
+        ),
+    ],
+)
+@pytest.mark.parametrize("teams", [Teams(), Teams([team("ml", guaranteed=amounts(cpu=8, gpu=2))])])
+def test_a_boost_does_not_yield_where_its_own_team_would_only_get_the_same_again(
+    asked: Ask, held: list[Lease], teams: Teams
+) -> None:
+    assert plan(asked, *held, teams=teams) is None
+    others = [replace(each, team="web", requester="eve") for each in held]
+    assert sorted(victims(plan(asked, *others, teams=teams))) == sorted(each.id for each in held)
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "why"),
+    [
+        (SAME, low("b", team="ml", target="gpu2"), "it is for another node"),
+        (replace(SAME, delivery="reserve"), low("b", team="ml"), "it is of another delivery"),
+        (replace(SAME, team="default"), low("b", requester="bob"), "the users in `default` are no team-mates"),
+        (SAME, low("b", team="ml", purpose=Purpose.RUN), "its program is more than a number of CPUs"),
+        (replace(SAME, purpose=Purpose.TASK), low("b", team="ml"), "the task is important, the boost is not"),
+    ],
+)
+def test_a_teams_own_boost_yields_to_what_is_not_the_same(asked: Ask, held: Lease, why: str) -> None:
+    assert victims(plan(asked, held)) == ["b"], why
+
+
+def test_a_teams_own_boost_yields_where_the_team_has_more_afterwards() -> None:
+    mine = low("mine", team="ml")
+    found = plan(replace(SAME, units=30_000), mine, nodes=(replace(lender("gpu1", mine), free=cpu(1)),))
+    assert found is not None
+    assert (victims(found), found.takes) == (["mine"], {"mine": 20_000})
+
+
+def test_others_yield_where_a_teams_own_boost_would_only_change_hands() -> None:
+    mine, others = low("mine", team="ml", age_s=100.0), low("others", team="web")
+    assert victims(plan(SAME, mine, others)) == ["others"]
+    assert victims(plan(replace(SAME, team="ops"), mine, others)) == ["mine"], "the younger"
 
 
 def test_a_guaranteed_gpu_comes_with_its_cpus_though_none_are_guaranteed() -> None:

@@ -100,6 +100,7 @@ def test_once_the_victims_are_returned_the_request_is_met_there(
 @MANY
 @given(worlds(), asks(), rule_sets(with_teams=False))
 def test_the_victims_are_the_fewest_that_do_and_none_can_be_left_out(world: World, asked: Ask, rules: Rules) -> None:
+    asked = replace(asked, team="without leases")
     found = plan(world, asked, rules, BALANCED)
     most = len(found.victims) if found else len(world.leases) + 1
     if isinstance(granted(world, asked, rules), Grant):
@@ -111,6 +112,24 @@ def test_the_victims_are_the_fewest_that_do_and_none_can_be_left_out(world: Worl
             for fewer in combinations(lower, count):
                 plan_without = granted(world, asked, rules, *fewer)
                 assert isinstance(plan_without, Refused) or plan_without.source != source, (found, fewer)
+
+
+@MANY
+@given(worlds(), requests, policies)
+def test_no_team_gives_up_as_much_as_it_gets_for_the_same_node(
+    world: World, request: Request, numbers: PolicyNumbers
+) -> None:
+    asked, rules = request
+    found = plan(world, asked, rules, numbers)
+    if found is None:
+        return
+    same = [
+        part.units
+        for part in found.parts
+        if (part.team, part.target, part.kind, part.delivery)
+        == (asked.team, asked.target, asked.kind, found.grant.delivery)
+    ]
+    assert len(same) < len(found.parts) or sum(same) < asked.units
 
 
 @MANY

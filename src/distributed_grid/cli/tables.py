@@ -12,7 +12,7 @@ from distributed_grid.cli.columns import Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.resources import GPU, ResourceVector, total, units_of
+from distributed_grid.model.resources import GPU
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostList, BoostStatus, BoostTotals, ListedBoosts
@@ -67,14 +67,11 @@ def _how_to_use(boost: Boost, short: str) -> list[str]:
 
 
 def without_runs(status: S) -> S:
-    """Only the boosts that were requested as boosts, their totals, and how many other leases there are (`hidden`)."""
+    """Only the boosts that were requested as boosts, and how many other leases there are (`hidden`)."""
     kept = [boost for boost in status["boosts"] if boost["purpose"] == "boost"]
-    active = [boost for boost in kept if boost["state"] == "active"]
-    amounts = [(boost["resource_type"], boost["amount"]) for boost in active]
-    totals = total([ResourceVector({kind: units_of(kind, amount)}) for kind, amount in amounts]).to_amounts()
     hidden = len(status["boosts"]) - len(kept)
     status = status.copy()
-    status.update({"total_active": len(active), "resources": totals, "boosts": kept})
+    status.update({"boosts": kept})
     if hidden:
         status["hidden"] = hidden
     return status
@@ -94,8 +91,11 @@ def hidden_leases(status: BoostList) -> list[str]:
     count = status.get("hidden", 0)
     if not count:
         return []
-    leases = "1 lease of a running program" if count == 1 else f"{count} leases of running programs"
-    return [click.style(f"{leases}: grid boost status --all", dim=True)]
+    return [click.style(f"{leases_of_programs(count)}: grid boost status --all", dim=True)]
+
+
+def leases_of_programs(count: int) -> str:
+    return "1 lease of a running program" if count == 1 else f"{count} leases of running programs"
 
 
 def not_all(answer: ListedBoosts | QueueStatus | TaskList) -> list[str]:

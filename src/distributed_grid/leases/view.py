@@ -13,7 +13,7 @@ import orjson
 from distributed_grid.decide.queue.answers import NodeReason, Outlook
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.endings import ending_dict
-from distributed_grid.model.leases import SHOWN, Lease, LeaseState
+from distributed_grid.model.leases import SHOWN, Lease, LeaseState, Purpose
 from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.times import instant
@@ -98,13 +98,14 @@ def _shown_terms(lease: Lease) -> BoostTerms:
 
 
 def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> BoostList:
-    """Totals of active boosts per resource type, then every boost, or as many as fit into an answer."""
+    """Totals of active boosts per resource type, then every lease, or as many as fit into an answer."""
     boosts = [boost_dict(lease, notes.get(lease.id, ())) for lease in leases]
     return {**_summary(leases), **listed_boosts(boosts)}
 
 
 def _summary(leases: list[Lease]) -> BoostTotals:
-    active = [lease for lease in leases if lease.state is LeaseState.ACTIVE]
+    """What is lent as boosts. Leases of runs, tasks and roles are listed with them, and not counted."""
+    active = [lease for lease in leases if lease.state is LeaseState.ACTIVE and lease.purpose is Purpose.BOOST]
     sums: dict[str, int] = defaultdict(int)
     for lease in active:
         sums[lease.kind] += lease.units

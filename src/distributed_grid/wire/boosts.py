@@ -165,13 +165,13 @@ class ListedBoosts(TypedDict):
 
 
 class BoostTotals(TypedDict):
-    total_active: int
-    resources: Amounts
+    total_active: Annotated[int, Field(description="How many boosts are active, without leases of programs")]
+    resources: Annotated[Amounts, Field(description="The sum of these boosts for each kind")]
     hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` omits")]]
 
 
 class BoostList(BoostTotals, ListedBoosts):
-    """Totals of the active boosts, then every boost."""
+    """Totals of the active boosts, then every boost and every lease of a program."""
 
 
 class BoostStatus(BoostList):

@@ -22,7 +22,7 @@ from distributed_grid.cli.columns import Column, Fitted, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
 from distributed_grid.cli.output import clock, labelled
 from distributed_grid.cli.resource_sharing import waiting_lines
-from distributed_grid.cli.tables import STATES, bold, ends_at
+from distributed_grid.cli.tables import STATES, bold, ends_at, leases_of_programs
 from distributed_grid.cli.top.feed import Seen, attempt
 from distributed_grid.errors import GridError
 from distributed_grid.model.endings import why_it_ends
@@ -293,7 +293,9 @@ class Overview(Screen[None]):
         table = self.query_one("#boosts", LiveTable)
         fitted = fit(columns, ("delivery", "team", "id", "owner", "why"), canvas)
         table.show([boost["boost_id"] for boost in boosts], fitted, styles)
-        table.call_it(f"Boosts: {status['total_active']} active" if boosts else "No boosts")
+        of_programs = sum(boost["purpose"] != "boost" for boost in boosts)
+        more = f", {leases_of_programs(of_programs)}" if of_programs else ""
+        table.call_it(f"Boosts: {status['total_active']} active{more}" if boosts else "No boosts")
 
     # -- keys ------------------------------------------------------------------------------------------------
 

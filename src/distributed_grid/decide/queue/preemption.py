@@ -24,14 +24,14 @@ from distributed_grid.decide.queue.claims import (
     yields_to,
 )
 from distributed_grid.decide.queue.victims import LenderPreemption, Standing, fewest, needed_of, trimmed
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector
-from distributed_grid.model.teams import Teams
+from distributed_grid.model.teams import DEFAULT_TEAM, Teams
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ def plan_preemption(
 
     None is needed if the request can be met now or after pending returns. `decide/queue/claims.py` says which leases
     may have to yield. No lease yields before its minimum hold is over. Preemption does not lift a team's own limits.
+    Nor does a boost yield where its own team would only get the same again.
 
     `claim`: the request's, where other requests of its team are ahead of it. `given_up`: leases, or parts of them, that
     yield to requests ahead. `held`: what teams hold now, where `capacity` also counts what requests ahead will get.
@@ -104,7 +105,32 @@ def plan_preemption(
         if _can_be_met(ask, capacity, rules):
             return None
         standing = Standing(ask, claim, rules, capacity, capacity.usage if held is None else held.without(back))
-        return _least_harm(standing, able, now)
+        plan = _least_harm(standing, able, now)
+        if plan is not None and _only_changes_hands(plan):
+            plan = _least_harm(standing, able - {lease.id for lease in leases if _is_like(lease, plan.grant)}, now)
+        return plan
+
+
+def _only_changes_hands(plan: Preemption) -> bool:
+    """Whether the request's own team would give up all that it gets: work would be lost for nothing."""
+    ask, parts = plan.grant.ask, plan.parts
+    gives_all = total([part.resources for part in parts]).covers(ResourceVector(dict(ask.asked)))
+    return gives_all and all(_is_like(part, plan.grant) for part in parts)
+
+
+def _is_like(lease: Lease, grant: Grant) -> bool:
+    """Whether a boost is of the grant's own team, and does the same for the same node.
+
+    The users in the team `default` are no team-mates. Leases of runs, tasks and roles each have work of their own.
+    """
+    ask = grant.ask
+    are_team_mates = lease.team != DEFAULT_TEAM or lease.requester == ask.requester != ""
+    return (
+        are_team_mates
+        and (lease.team, lease.target, lease.kind) == (ask.team, ask.target, ask.kind)
+        and lease.delivery is grant.delivery
+        and lease.purpose is ask.purpose is Purpose.BOOST
+    )
 
 
 def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Preemption | None:
