@@ -30,7 +30,7 @@ from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.teams import DEFAULT_TEAM, Teams
 
 
