@@ -191,6 +191,7 @@ def test_a_clock_that_jumps_about_breaks_nothing(any_forecaster: Forecaster) -> 
         for horizon in (0.0, 60.0, 900.0, 5000.0, 100_000.0):
             if any_forecaster.forecast(horizon):
                 ahead(any_forecaster, horizon)
+    assert ahead(any_forecaster).value == ahead(any_forecaster, 900.0).value, "there is a forecast at the end"
 
 
 @pytest.mark.parametrize("every", [1.0, 10.0, 60.0, 120.0])
