@@ -93,7 +93,7 @@ def test_a_head_that_is_away_for_long_is_mentioned_now_and_then_and_not_polled_i
     assert steps[-1].pause_s >= 5.0
 
 
-def test_whoever_stopped_grid_on_purpose_ends_the_supervisor() -> None:
+def test_the_supervisor_ends_when_grid_was_stopped_on_purpose() -> None:
     for sight in (WELL, SILENT, NO_HEAD):
         assert next_step(Watch(Phase.IN), replace(sight, stopped=True), now=0).do is Do.END
 

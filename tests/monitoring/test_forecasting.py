@@ -143,7 +143,7 @@ def test_a_daily_season_is_learnt() -> None:
 # -- gaps and clocks -----------------------------------------------------------------------------------------
 
 
-def test_what_fell_into_a_gap_is_not_held_against_anybody(any_forecaster: Forecaster) -> None:
+def test_what_fell_into_a_gap_is_not_held_against_any_forecast(any_forecaster: Forecaster) -> None:
     forecaster = fed([0.3] * 360 + [None] * 360 + [0.9], forecaster=any_forecaster)
 
     minutes, quarter, hour = forecaster.accuracies()
