@@ -82,7 +82,7 @@ def _measure(effort: Effort, names: tuple[str, ...], json_file: Path) -> list[Ou
     from bench.circumstances import circumstances  # imported late: these import ray, which is slow
     from bench.stage import open_stage, say
 
-    chosen = {name: benchmark for name, benchmark in _benchmarks().items() if name in names}
+    chosen = {name: benchmark for name, benchmark in benchmarks().items() if name in names}
     outcomes = []
     for name, benchmark in chosen.items():
         if benchmark.alone:
@@ -110,7 +110,7 @@ def _measure_on(stage: "Stage", chosen: Mapping[str, _Benchmark], effort: Effort
             yield benchmark.without_controller(stage, effort)
 
 
-def _benchmarks() -> dict[str, _Benchmark]:
+def benchmarks() -> dict[str, _Benchmark]:
     from bench import (
         collecting,
         decisions,

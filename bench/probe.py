@@ -16,7 +16,7 @@ from bench.figures import Limits, Line, Outcome, Samples
 from bench.stage import SOURCE, Stage, until
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.snapshots import Reading
-from distributed_grid.monitoring.probes import Probes, _Handle
+from distributed_grid.monitoring.probes import Probes
 
 _INTERVAL_S: Final = 10.0
 _ANSWER_S: Final = 30.0
@@ -95,8 +95,7 @@ class _Idle:
 def _asking_percent(actors: list[Any], calls: int) -> float:
     """Percent of one core, for each hundred probes that are queried once per interval."""
     probes = Probes()
-    probes._wanted = {str(number): 0 for number in range(len(actors))}
-    probes._handles = {str(number): _Handle(actor, since=0.0, up=None) for number, actor in enumerate(actors)}
+    probes.use({str(number): actor for number, actor in enumerate(actors)})
     assert _all_answer(probes)
     me = psutil.Process()
     used = _cpu_s(me)

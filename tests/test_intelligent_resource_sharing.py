@@ -181,7 +181,7 @@ class TestWhoYields:
 
 
 class TestRebalancing:
-    def test_a_node_under_pressure_is_boosted_with_nobody_asking_until_the_pressure_ends(
+    def test_a_node_under_pressure_is_boosted_without_a_request_until_the_pressure_ends(
         self, grid: LiveGrid, tmp_path: Path
     ) -> None:
         end = tmp_path / "end"

@@ -43,17 +43,17 @@ class Pool:
     """Threads that only the engine uses, first come, first served."""
 
     def __init__(self, name: str, threads: int) -> None:
-        self._executor = ThreadPoolExecutor(threads, f"grid-{name}")
+        self.executor = ThreadPoolExecutor(threads, f"grid-{name}")
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         context = contextvars.copy_context()
         return await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: context.run(call, *args, **kwargs)
+            self.executor, lambda: context.run(call, *args, **kwargs)
         )
 
     def begin(self, call: Callable[[], None]) -> None:
         """Run a call without waiting for it. It must not raise."""
-        asyncio.get_running_loop().run_in_executor(self._executor, call)
+        asyncio.get_running_loop().run_in_executor(self.executor, call)
 
 
 @dataclass
@@ -68,6 +68,16 @@ class Turns:
     _running: Counter[str] = field(default_factory=Counter)
     _queues: "OrderedDict[str, deque[Future[None]]]" = field(default_factory=OrderedDict)
     """The caller whose turn is next comes first."""
+
+    @property
+    def running_now(self) -> int:
+        with self._lock:
+            return self._running.total()
+
+    @property
+    def waiting_now(self) -> int:
+        with self._lock:
+            return sum(map(len, self._queues.values()))
 
     def ask(self, who: str) -> "Future[None]":
         """A future that is done at the caller's turn; raises `TooManyRequests` or `TooBusy` if the queue is full."""

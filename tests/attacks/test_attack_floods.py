@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from served_grid import ServedGrid
 
 from distributed_grid.client.connections import Unreachable
-from distributed_grid.config import CallerLimits
 from distributed_grid.controller import limits
 from distributed_grid.controller.direct_route import LONGEST_BODY
 from distributed_grid.leases.journal import ALL_TOLD, FOLDED, FOLDED_ABOVE, Journal
@@ -336,13 +335,9 @@ def test_the_log_can_be_asked_for_from_any_moment_on(served: ServedGrid, since: 
 # -- how many -------------------------------------------------------------------------------------------------
 
 
-def test_one_user_holds_and_waits_for_so_many_boosts_and_no_more(tmp_path: Path, monkeypatch: Any) -> None:
-    grid = ServedGrid(tmp_path)
+def test_one_user_holds_and_waits_for_so_many_boosts_and_no_more(tmp_path: Path) -> None:
+    grid = ServedGrid(tmp_path, limits={"boosts": 2, "waiting": 2})
     try:
-        small = CallerLimits(boosts=2, waiting=2)
-        monkeypatch.setattr(
-            type(grid.engine), "config", property(lambda self: grid.config.model_copy(update={"limits": small})), False
-        )
         eve, ana = grid.token("eve", "lend", "view"), grid.token("ana", "lend", "view")
         held = [grid.ask("POST", "/boosts", BOOST | {"amount": 0.1}, token=eve)[0] for _ in range(3)]
         assert held == [201, 201, 429]

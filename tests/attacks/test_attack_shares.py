@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_grid import ServedGrid
 
-from distributed_grid.config import CallerLimits
 from distributed_grid.controller import event_stream
 from distributed_grid.leases import view
 from distributed_grid.leases.view import fitting
@@ -244,9 +244,18 @@ def test_however_many_boosts_one_user_has_the_others_are_listed_and_the_answer_s
     assert cluster["boosts"]["total_active"] >= 21
 
 
+@pytest.fixture
+def grid_of_few(tmp_path: Path) -> Iterator[ServedGrid]:
+    """Where a user may have 64 boosts, and as many programs."""
+    grid = ServedGrid(tmp_path, limits={"boosts": 64})
+    yield grid
+    grid.close()
+
+
 def test_many_programs_in_a_boost_are_shown_in_few_words_and_a_user_has_so_many_in_all(
-    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
+    grid_of_few: ServedGrid,
 ) -> None:
+    fresh = grid_of_few
     eve = fresh.token("eve", "lend", "view")
     boost = fresh.ask("POST", "/boosts", RESERVED, token=eve)[1]["boost_id"]
     for number in range(64):
@@ -257,10 +266,6 @@ def test_many_programs_in_a_boost_are_shown_in_few_words_and_a_user_has_so_many_
     assert shown["programs"][-1] == "and 56 more"
     assert len(json.dumps(shown)) < 3000
 
-    small = CallerLimits(boosts=64)
-    monkeypatch.setattr(
-        type(fresh.engine), "config", property(lambda self: fresh.config.model_copy(update={"limits": small})), False
-    )
     assert fresh.ask("PUT", f"/boosts/{boost}/programs/p1", {"label": "again"}, token=eve)[0] == 200
     assert fresh.ask("PUT", f"/boosts/{boost}/programs/p99", {"label": "new"}, token=eve)[0] == 429
 

@@ -102,7 +102,7 @@ def test_who_has_too_many_slow_calls_waiting_is_told_so_and_when_to_come_again(
         until(lambda: drawn.begun["eve"], "the first is under way")
         with ThreadPoolExecutor(1) as callers:
             waits = callers.submit(fresh.ask, "POST", f"/boosts/{mine}/raylet", HEAD, token=eve)
-            until(lambda: threads.SLOW.turns._queues, "the second waits")
+            until(lambda: threads.SLOW.turns.waiting_now, "the second waits")
 
             theirs = fresh.raw("POST", f"/boosts/{other}/raylet", HEAD, {"Authorization": f"Bearer {eve}"})
             anas = fresh.ask("GET", "/offload/candidates", token=ana)
@@ -151,7 +151,7 @@ def test_every_call_gets_its_turn_or_is_refused_and_no_caller_has_more_than_its_
     while under_way():
         end_one()
     assert all(turn.done() for _, turn in asked)
-    assert not turns._queues and not turns._running
+    assert (turns.waiting_now, turns.running_now) == (0, 0)
 
 
 def test_callers_take_turns_however_many_calls_one_of_them_has() -> None:
@@ -235,7 +235,7 @@ def test_who_asks_for_a_survey_while_too_many_of_all_callers_wait_is_not_told_th
         first = callers.submit(fresh.ask, "GET", "/offload/candidates?node=a", token=eve)
         until(lambda: begun, "eve's first survey is under way")
         second = callers.submit(fresh.ask, "GET", "/offload/candidates?node=b", token=eve)
-        until(lambda: threads.SLOW.turns._queues, "her second waits")
+        until(lambda: threads.SLOW.turns.waiting_now, "her second waits")
 
         status, answer = fresh.ask("GET", "/offload/candidates?node=c", token=ana)
         go_on.set()

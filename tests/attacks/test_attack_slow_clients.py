@@ -113,7 +113,7 @@ async def note_many(grid: ServedGrid) -> None:
 
 
 def connections(grid: ServedGrid) -> list[Any]:
-    return [each for each in grid._server.server_state.connections if each.transport.get_write_buffer_size()]
+    return [each for each in grid.server.server_state.connections if each.transport.get_write_buffer_size()]
 
 
 def until(condition: Callable[[], Any], what: str) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from served_grid import ServedGrid
@@ -384,16 +385,32 @@ def test_a_caller_that_is_refused_is_told_so_and_the_owner_is_not_refused(served
     assert served.client.cluster_status()
 
 
-def test_what_needs_no_token_is_written_once(fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_no_token_is_written_once() -> None:
     written: list[None] = []
-    parameters = access._path_parameters
 
-    def counted(spec: Any) -> Any:
-        written.append(None)
-        return parameters(spec)
+    class Counting(FastAPI):
+        def openapi(self) -> dict[str, Any]:
+            written.append(None)
+            return super().openapi() | {"components": {}}
 
-    monkeypatch.setattr(access, "_path_parameters", counted)
-    documents = [fresh.raw("GET", "/openapi.json", None, {}).body for _ in range(5)]
+    def document(app: FastAPI) -> bytes:
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        place = {"type": "http", "method": "GET", "path": "/openapi.json", "query_string": b"", "headers": []}
+        asyncio.run(app(place, receive, send))
+        return b"".join(message.get("body", b"") for message in sent)
+
+    app = Counting()
+    app.get("/one")(lambda: None)
+    access.describe_token(app)
+
+    documents = [document(app) for _ in range(5)]
     assert len(set(documents)) == 1 and json.loads(documents[0])["paths"]
     assert len(written) == 1
 

@@ -35,7 +35,7 @@ def test_the_same_requests_are_decided_in_the_same_way() -> None:
     assert busy().leases == busy().leases
 
 
-def test_under_little_load_nobody_waits_for_a_node() -> None:
+def test_under_little_load_no_task_waits_for_a_node() -> None:
     queue = VirtualQueue(nodes=10, teams=50, load=0.1)
     queue.come(queue.asks(200))
 

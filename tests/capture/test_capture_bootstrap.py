@@ -29,7 +29,7 @@ def test_nothing_but_a_watch_on_imports_is_loaded_until_ray_is() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_the_hook_stands_alone_and_its_name_is_nobody_s() -> None:
+def test_the_hook_stands_alone_and_its_name_is_not_taken() -> None:
     done = python(
         "import sys, ray; print(sorted(m for m in sys.modules if 'grid' in m)[:2], ray.__spec__.loader)",
         GRID_PLACEMENT_GROUP=GROUP,

@@ -28,7 +28,7 @@ def test_each_thing_is_told_once_in_the_file_that_was_named(tmp_path: Path, caps
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_a_file_it_is_told_on_stderr_and_jobs_are_nobody_s_business(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_file_it_is_told_on_stderr_and_jobs_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
     reports = Reports(None)
 
     reports.job("01000000")

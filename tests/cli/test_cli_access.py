@@ -147,7 +147,7 @@ def test_what_is_stored_is_for_its_owner_only_and_goes_with_logout(head: ServedG
     assert "not logged in" in laptop.grid("logout").stdout
 
 
-def test_a_wrong_token_logs_nobody_in(head: ServedGrid, laptop: Laptop) -> None:
+def test_a_wrong_token_logs_no_user_in(head: ServedGrid, laptop: Laptop) -> None:
     for token in ("grid_wrong", "", "two words"):
         done = laptop.login(token)
         assert done.returncode == 6, done.stderr
@@ -155,7 +155,7 @@ def test_a_wrong_token_logs_nobody_in(head: ServedGrid, laptop: Laptop) -> None:
         assert "grid_wrong" not in done.stderr
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_at_once_and_gets_no_token(
+def test_a_certificate_without_an_authority_is_refused_at_once_and_gets_no_token(
     head: ServedGrid, laptop: Laptop, tmp_path: Path
 ) -> None:
     token = head.token("cy", "view")
@@ -237,8 +237,8 @@ def test_a_place_that_is_not_grids_or_not_to_be_trusted_is_told_before_a_token_i
     assert in_clear_text.returncode == 5 and "does not answer" in in_clear_text.stderr
 
 
-class _SomebodyElse(BaseHTTPRequestHandler):
-    """A web server that is glad about everybody."""
+class _AnotherServer(BaseHTTPRequestHandler):
+    """A web server that welcomes any caller."""
 
     came: ClassVar[list[Message]] = []
 
@@ -252,15 +252,15 @@ class _SomebodyElse(BaseHTTPRequestHandler):
         pass
 
 
-def test_somebody_else_who_answers_gets_no_token(laptop: Laptop) -> None:
-    with HTTPServer(("127.0.0.1", 0), _SomebodyElse) as server:
+def test_another_server_that_answers_gets_no_token(laptop: Laptop) -> None:
+    with HTTPServer(("127.0.0.1", 0), _AnotherServer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         done = laptop.grid("login", f"http://127.0.0.1:{server.server_port}", stdin="grid_x")
         server.shutdown()
 
     assert done.returncode == 5
     assert "is not grid's controller" in done.stderr
-    assert _SomebodyElse.came and all("Authorization" not in headers for headers in _SomebodyElse.came)
+    assert _AnotherServer.came and all("Authorization" not in headers for headers in _AnotherServer.came)
 
 
 def test_a_port_that_speaks_no_http_is_told_in_words(laptop: Laptop) -> None:

@@ -1,6 +1,7 @@
 """What all commands have in common: examples in --help, synonyms, suggestions, completion, lengths of time."""
 
 import shlex
+import socket
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from served_grid import ServedGrid
 from distributed_grid.cli.app import app
 from distributed_grid.cli.commands import Command, Group
 from distributed_grid.model.times import parse_instant
+from distributed_grid.store.home import GridHome
 
 
 def leaves(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -157,8 +159,17 @@ def test_without_a_controller_nothing_is_completed_and_nothing_said(
 
 
 def test_a_controller_that_hangs_does_not_hold_up_the_shell(
-    at_home: ServedGrid, monkeypatch: pytest.MonkeyPatch
+    at_home: ServedGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distributed_grid.cli.parameters.PATIENCE_S", 0.05)
-    monkeypatch.setattr("distributed_grid.client.GridClient.nodes", lambda self: time.sleep(30))
-    assert completed("boost", "request", "") == []
+    home = GridHome(tmp_path / "home").create()
+    home.token.write_text(at_home.home.token.read_text())
+    monkeypatch.setenv("GRID_HOME", str(home.path))
+    monkeypatch.setattr("distributed_grid.cli.parameters.PATIENCE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        home.controller.write_text(at_home.home.controller.read_text().replace(at_home.url, url))
+        began = time.monotonic()
+        assert completed("boost", "request", "") == []
+        assert time.monotonic() - began < 20
+        silent.settimeout(0.0)
+        silent.accept()[0].close()  # it was asked

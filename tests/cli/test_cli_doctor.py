@@ -26,7 +26,7 @@ from distributed_grid.controller.checkup.cluster import TRIAL, try_resize
 from distributed_grid.controller.checkup.home import look_at_home, mounted_at
 from distributed_grid.errors import CheckFailed, Unavailable
 from distributed_grid.model.checkup_facts import SecretKind
-from distributed_grid.model.findings import Code, fail, ok, warn
+from distributed_grid.model.findings import Code, ok, warn
 from distributed_grid.store.boost_file import ClusterIdentity
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.set_aside import SetAside
@@ -183,16 +183,21 @@ def test_what_hangs_is_told_with_all_that_was_seen_before(
     assert seen["home"]["free_bytes"]
 
 
-def test_the_command_ends_with_the_exit_code_of_a_failed_check(home: GridHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = fail(Code.RAY, "Ray 2.9 [old]", "pip install").to_dict()
-    monkeypatch.setattr("distributed_grid.cli.doctor.examine", lambda address: [found])
+def test_the_command_ends_with_the_exit_code_of_a_failed_check(
+    home: GridHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text("__version__ = '2.9.0'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     result = CliRunner().invoke(doctor, [])
 
     assert isinstance(result.exception, CheckFailed)
     assert result.exception.exit_code == 9
-    assert result.exception.because == ("ray: Ray 2.9 [old]",)
-    assert "Ray 2.9 [old]" in result.stdout
+    (told,) = result.exception.because
+    assert told.startswith("ray: Ray 2.9.0 is too old")
+    assert told.removeprefix("ray: ") in result.stdout
+    assert "'ray[default]>=2.55'" in result.stdout, "brackets are text, not markup"
 
 
 def test_a_doctor_that_hears_nothing_does_not_send_people_to_the_doctor(

@@ -182,5 +182,5 @@ def test_a_node_cools_down_and_is_warm_again(served: ServedGrid) -> None:
 @pytest.mark.parametrize(
     "words", [("plan", "gpu-master", "cpu", "-1"), ("resource-sharing", "request", "gpu-master", "cpu", "none")]
 )
-def test_what_makes_no_sense_is_said_without_asking_anybody(served: ServedGrid, words: tuple[str, ...]) -> None:
+def test_what_makes_no_sense_is_said_without_asking_the_controller(served: ServedGrid, words: tuple[str, ...]) -> None:
     assert "Error: " in typed(served, *words, code=2)

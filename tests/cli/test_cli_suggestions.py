@@ -33,7 +33,7 @@ def test_it_says_what_why_how_sure_and_the_command() -> None:
     ]
 
 
-def test_it_says_where_nobody_need_do_anything() -> None:
+def test_it_says_where_nothing_needs_to_be_done() -> None:
     assert any(
         line.endswith("grid does this automatically if it lasts") for line in shown(ONE | {"by_itself": True}, None)
     )

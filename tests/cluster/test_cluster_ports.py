@@ -2,7 +2,6 @@ import socket
 
 import pytest
 
-from distributed_grid.cluster import ports
 from distributed_grid.cluster.ports import (
     RAY_WORKER_PORTS,
     ClaimedPorts,
@@ -93,7 +92,7 @@ def test_without_a_network_the_hosts_name_gives_the_address(monkeypatch: pytest.
         ("10.1.0.1", {"10.1.0.1": "10.1.0.7", "8.8.8.8": "192.0.2.7"}, "10.1.0.7"),
         ("127.0.0.1", {"127.0.0.1": "127.0.0.1", "8.8.8.8": "192.0.2.7"}, "192.0.2.7"),
         (None, {"8.8.8.8": "192.0.2.7"}, "192.0.2.7"),
-        ("10.1.0.1", {}, "127.0.0.1"),  # and the host's name is not known to anybody
+        ("10.1.0.1", {}, "127.0.0.1"),  # and the host's name is not known either
     ],
 )
 def test_a_host_is_at_the_address_that_faces_those_who_are_to_reach_it(
@@ -102,7 +101,6 @@ def test_a_host_is_at_the_address_that_faces_those_who_are_to_reach_it(
     def unknown(_: str) -> str:
         raise OSError
 
-    monkeypatch.setattr(ports, "_facing", ways.get)
     monkeypatch.setattr(socket, "gethostbyname", unknown)
 
-    assert own_address(facing=facing) == address
+    assert own_address(facing=facing, route_to=ways.get) == address

@@ -122,7 +122,7 @@ def test_the_machine_decides_how_many_nodes_start_at_once(cores: int, load: floa
     assert at_once(cores=cores, load=load) == expected
 
 
-def test_what_was_loaded_ends_with_whoever_should_have_let_it_go(
+def test_what_was_loaded_ends_with_the_process_that_should_have_let_it_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starting, "WHEN_TOLD", "import sys; sys.stdin.readline() and print('Ray runtime started')")

@@ -4,6 +4,7 @@ import shutil
 import socket
 import subprocess
 from configparser import ConfigParser
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -98,8 +99,20 @@ def test_one_that_does_not_listen_does_not_hold_us_up(
     ear: "tuple[socket.socket, str]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "PATIENCE_S", 0.001)
-    for _ in range(1000):  # more than the socket keeps for a reader that does not come
-        ServiceManager({"NOTIFY_SOCKET": ear[1]}).ready()
+    listening, name = ear
+    manager = ServiceManager({"NOTIFY_SOCKET": name})
+    for n in range(1000):  # more than the socket keeps for a reader that does not come
+        manager.status(str(n))
+
+    listening.setblocking(False)
+    heard = []
+    with suppress(BlockingIOError):
+        while True:
+            heard.append(listening.recv(1000))
+    assert heard == [f"STATUS={n}".encode() for n in range(len(heard))], "the first are kept, in order"
+    assert 0 < len(heard) < 1000
+    manager.ready()
+    assert listening.recv(1000) == b"READY=1", "there is room again"
 
 
 @pytest.mark.parametrize(
@@ -111,5 +124,9 @@ def test_without_a_watchdog_of_ours_there_are_no_signs_of_life(environ: dict[str
 
 
 def test_without_systemd_or_with_one_that_is_gone_nothing_happens(tmp_path: Path) -> None:
-    ServiceManager({}).ready()
-    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready()
+    for environ in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
+        manager = ServiceManager(environ)
+        manager.ready()
+        manager.alive()
+        assert manager.watchdog_s is None
+    assert list(tmp_path.iterdir()) == [], "no socket appears"

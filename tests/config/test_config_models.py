@@ -237,7 +237,7 @@ def test_defaults_are_the_promised_ones() -> None:
 HIGH_LOW = (("high", 0.8), ("low", 0.3))
 
 
-def test_without_a_file_everybody_shares() -> None:
+def test_without_a_file_all_nodes_share() -> None:
     config = GridConfig.discovered()
 
     assert (config.name, config.nodes, config.resource_sharing.enabled) == ("grid", (), True)

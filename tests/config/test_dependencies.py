@@ -1,4 +1,4 @@
-"""What is imported comes with grid: a library that only tests have would be missing for everybody else.
+"""What is imported comes with grid: a library that only tests have would be missing for all users.
 
 What the tests need comes with the extra `dev`.
 """

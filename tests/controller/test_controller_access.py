@@ -56,7 +56,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash_only(served: ServedGrid) -> No
     assert token not in json.dumps(served.client.events())
 
 
-def test_whoever_has_it_is_told_who_they_are(served: ServedGrid) -> None:
+def test_a_caller_with_the_token_is_told_who_it_is(served: ServedGrid) -> None:
     token = served.token("bob", "view", "lend", expires_seconds=3600)
 
     _, me = served.ask("GET", "/me", token=token)
@@ -91,11 +91,11 @@ def test_a_team_that_is_not_configured_counts_as_default_in_every_answer(fresh: 
 
 def test_a_token_whose_team_has_left_the_configuration_counts_as_default_until_it_is_back(tmp_path: Path) -> None:
     vision = [{"name": "vision", "max_priority": "high"}]
-    told, may = [], []
-    for number, teams in enumerate((vision, [], [{"name": "audio"}], vision)):
+    told, may, token = [], [], ""
+    for teams in (vision, [], [{"name": "audio"}], vision):
         grid = ServedGrid(tmp_path, teams=teams)
         try:
-            token = grid.token("ana", "view", "lend", team="vision") if not number else token
+            token = token or grid.token("ana", "view", "lend", team="vision")
             told.append(teams_told(grid, token))
             may.append(grid.ask("GET", "/me", token=token)[1]["max_priority"])
             grid.in_its_loop(grid.engine.give_all_back(force=True))
@@ -257,7 +257,7 @@ def test_too_many_wrong_tokens_are_put_off_but_never_a_right_one_on_loopback(fre
     assert "guess" not in fresh.home.audit_log.read_text()
 
 
-def test_an_empty_token_file_lets_nobody_in(tmp_path: Path) -> None:
+def test_an_empty_token_file_lets_no_caller_in(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "token").write_text("\n")
     grid = ServedGrid(tmp_path)
@@ -346,7 +346,7 @@ def test_many_requests_on_one_connection_do_not_add_up(served: ServedGrid) -> No
     connection.close()
 
 
-def test_nobody_can_say_to_come_from_elsewhere(fresh: ServedGrid) -> None:
+def test_no_caller_can_say_that_it_comes_from_elsewhere(fresh: ServedGrid) -> None:
     for n in range(LIMIT + 1):
         fresh.ask("GET", "/boosts", token=f"guess-{n}", X_Forwarded_For="192.0.2.1")
 

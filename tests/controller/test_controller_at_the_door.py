@@ -77,7 +77,7 @@ def test_a_guesser_elsewhere_is_put_off_even_with_the_right_token_and_let_in_aft
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", HERE])
-def test_nobody_locks_out_those_on_the_machine_itself(door: Door, address: str) -> None:
+def test_no_caller_locks_out_those_on_the_machine_itself(door: Door, address: str) -> None:
     for n in range(3 * LIMIT):
         door.knock(f"guess-{n}", address)
 

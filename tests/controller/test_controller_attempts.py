@@ -29,7 +29,7 @@ def test_failures_that_are_far_apart_do_not_add_up() -> None:
     assert all(attempts.failed(AWAY, b"x", now=n * WINDOW_S) == 0.0 for n in range(3 * LIMIT))
 
 
-def test_whoever_guesses_is_put_off_even_with_a_right_token_but_not_on_loopback() -> None:
+def test_a_caller_that_guesses_is_put_off_even_with_a_right_token_but_not_on_loopback() -> None:
     attempts = FailedAttempts()
     for address in (AWAY, "127.0.0.1", "::1", "::ffff:127.0.0.1"):
         fail(attempts, LIMIT, address)
@@ -66,7 +66,7 @@ def test_one_machine_has_many_ipv6_addresses() -> None:
     assert attempts.guesses("2001:db8:1:2::1", now=0.0) == 0.0
 
 
-def test_each_time_somebody_is_put_off_it_is_told_once() -> None:
+def test_each_time_a_caller_is_put_off_it_is_told_once() -> None:
     told: list[str] = []
     attempts = FailedAttempts(on_put_off=told.append)
 

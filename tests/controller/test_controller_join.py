@@ -39,7 +39,7 @@ def test_the_wrong_machine_is_told_from_a_cluster_that_is_not_up_yet(
 def test_a_cluster_with_an_older_ray_is_told_what_grid_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Ray 2.48 and 2.60 say it."""
     said = "Version mismatch: The cluster was started with: Ray: 2.48.0 Python: 3.11.7"
-    assert reach._trouble(RuntimeError(said)) is Trouble.VERSIONS
+    assert reach.trouble_of(RuntimeError(said)) is Trouble.VERSIONS
     monkeypatch.setattr(reach, "connect", lambda _: Unreached(Trouble.VERSIONS, said))
 
     with pytest.raises(RayUnsuitable, match="has other versions than this command") as raised:

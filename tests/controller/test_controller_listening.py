@@ -28,7 +28,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.10", "10.0.0.1"])
-def test_off_loopback_there_must_be_tls_or_somebody_who_says_that_it_is_fine(host: str, pair: tuple[str, str]) -> None:
+def test_off_loopback_there_must_be_tls_or_an_owner_who_says_that_it_is_fine(host: str, pair: tuple[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="Beyond loopback, grid listens only with TLS") as refused:
         checked(Listening(host))
 
@@ -74,9 +74,7 @@ def test_a_certificate_and_its_key_are_tried_before_anything_starts(
     assert checked(Listening(tls_cert="cert.pem", tls_key="key.pem")).tls_cert == cert
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(
-    tmp_path: Path, pair: tuple[str, str]
-) -> None:
+def test_an_encrypted_key_is_refused_without_asking_for_its_password(tmp_path: Path, pair: tuple[str, str]) -> None:
     locked = tmp_path / "locked.pem"
     command = ["openssl", "pkey", "-in", pair[1], "-aes256", "-passout", "pass:secret", "-out", str(locked)]
     if subprocess.run(command, capture_output=True, check=False).returncode:

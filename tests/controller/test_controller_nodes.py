@@ -26,7 +26,7 @@ def test_every_node_shows_what_ray_counts_and_what_was_measured(served: ServedGr
     assert (found["total"]["cpu"], found["used"]["cpu"]) == (8, 0)
     assert found["measured"]["host"]["cpu_used"] == 8.0
     assert found["pressure"]["cpu"] == 0.5
-    assert found["age_seconds"] >= 0
+    assert 0 <= found["age_seconds"] < 60
 
 
 def test_one_node_has_its_history_trends_forecast_demand_and_boosts(served: ServedGrid) -> None:
@@ -124,7 +124,7 @@ def test_prometheus_reads_the_same(served: ServedGrid) -> None:
         if sample.labels["resource"] == "cpu"
     }
     assert pressure["a"] == 0.5
-    assert families["grid_collecting_seconds"].samples[0].value >= 0
+    assert families["grid_collecting_seconds"].samples[0].value > 0
     assert "grid_controller_process_resident_memory_bytes" in families
 
 

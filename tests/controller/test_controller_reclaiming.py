@@ -5,22 +5,25 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fake_cluster import FakeCluster
 from hook_server import HookServer
 from served_grid import NODES, ServedGrid, WallClock, asked_back
 
+from distributed_grid.client import GridClient
 from distributed_grid.engine.engine import Engine
 from distributed_grid.orchestration.resource_boost_manager import (
     ReclaimNotice,
     ResourceBoostManager,
     ResourceBoostRequest,
 )
-from distributed_grid.sdk.backend import LocalBackend
+from distributed_grid.sdk.backend import Backend, LocalBackend, RemoteBackend
+from distributed_grid.sdk.boosts import LOOK_EVERY_S
 from distributed_grid.store.home import GridHome
 
 GRID = str(Path(sys.executable).with_name("grid"))
@@ -255,27 +258,44 @@ def test_a_callback_is_asked_where_the_program_itself_is_the_controller(fresh: S
     async def scene() -> None:
         engine = Engine(cluster, fresh.config, GridHome(tmp_path / "library"))
         await engine.start()
-        manager = ResourceBoostManager()
-        manager._backend = LocalBackend(engine)
+        backend = LocalBackend(engine)
+        manager = ResourceBoostManager(backend=backend)
         boost_id = await with_callback(
             manager, lambda notice: notice.amount, lambda boost_id: asked_back(engine, boost_id, 2)
         )
         await settles(manager, boost_id, 1)
         await manager.close()
+        await backend.close()
 
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
-def test_nobody_looks_for_notices_where_no_boost_has_a_callback(
-    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRID_HOME", str(fresh.home.path))
+def test_no_program_looks_for_notices_where_no_boost_has_a_callback(fresh: ServedGrid) -> None:
+    looks: list[float] = []
+
+    class Counting(RemoteBackend):
+        """Notes when it looks, as a program with callbacks does from time to time."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "boost_status":
+                looks.append(time.monotonic())
+            return super().__getattr__(name)
+
+    async def looks_within(seconds: float) -> int:
+        before = len(looks)
+        await asyncio.sleep(seconds)
+        return len(looks) - before
 
     async def scene() -> None:
-        async with ResourceBoostManager() as manager:
+        backend = cast("Backend", Counting(GridClient(fresh.home)))
+        async with ResourceBoostManager(backend=backend) as manager:
+            assert await manager.request_boost(ResourceBoostRequest("b", "cpu", 1, preferred_source="a"))
+            assert await looks_within(3 * LOOK_EVERY_S) == 0
             boost_id = await with_callback(manager, lambda notice: None, asks(fresh, 3))
-            assert manager._reclaims._looking is not None
+            assert await looks_within(3 * LOOK_EVERY_S)
             await settles(manager, boost_id, 0)
-            await manager._reclaims._looking  # ends by itself
+            while await looks_within(3 * LOOK_EVERY_S):
+                pass  # the watch ends by itself
+        await backend.close()
 
     asyncio.run(asyncio.wait_for(scene(), 60))

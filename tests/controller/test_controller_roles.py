@@ -1,4 +1,4 @@
-"""Runs of roles over HTTP: what anybody sees of them, and what may be asked of them."""
+"""Runs of roles over HTTP: what any caller sees of them, and what may be asked of them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -119,7 +119,7 @@ def one_token(path: Path) -> str:
 
 
 @pytest.mark.parametrize("keep", range(0, 320, 7))
-def test_a_file_that_was_cut_off_anywhere_lets_nobody_in(tmp_path: Path, keep: int) -> None:
+def test_a_file_that_was_cut_off_anywhere_lets_no_caller_in(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "tokens.json"
     secret = one_token(path)
     whole = path.read_bytes()
@@ -152,7 +152,7 @@ def test_a_file_that_was_cut_off_anywhere_lets_nobody_in(tmp_path: Path, keep: i
     ],
     ids=str,
 )
-def test_an_entry_that_is_no_token_lets_nobody_in(tmp_path: Path, change: dict[str, object]) -> None:
+def test_an_entry_that_is_no_token_lets_no_caller_in(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / "tokens.json"
     secret = one_token(path)
     content = json.loads(path.read_text())

@@ -329,7 +329,7 @@ def test_reasons_for_every_node_are_made_only_for_whom_they_are_wanted() -> None
     assert found["b"].refused
 
 
-def test_who_waits_for_a_nodes_own_work_says_that_nobody_knows() -> None:
+def test_a_request_that_waits_for_a_nodes_own_work_has_no_estimate() -> None:
     found = plan(waits("a", 4), waits("b", 2), nodes=[node("gpu1", cpus=4, used=cpu(1))])
 
     assert found["a"].expected_start is None
@@ -355,14 +355,14 @@ def test_only_one_node_is_earmarked_for_the_overdue() -> None:
     assert plan(*queue, waits("c", 2), nodes=nodes)["c"].grant is not None
 
 
-def test_a_target_that_is_gone_holds_nobody_up() -> None:
+def test_a_target_that_is_gone_holds_no_other_request_up() -> None:
     found = plan(waits("a", target="gone"), waits("b"), nodes=[node("gpu1", cpus=2)])
 
     assert found["a"].reason == "its target gone is not in the cluster now"
     assert found["b"].grant is not None
 
 
-def test_a_transfer_that_is_not_possible_any_more_says_so_and_holds_nobody_up() -> None:
+def test_a_transfer_that_is_not_possible_any_more_says_so_and_holds_no_other_request_up() -> None:
     found = plan(
         waits("a", delivery="transfer"), waits("b"), nodes=[node("gpu1")], no_transfers_because="the mode changed"
     )

@@ -85,7 +85,7 @@ def test_who_has_given_up_waiting_is_not_ahead() -> None:
     assert outlook(ask(amount=4), node("gpu1", cpus=8), waiting=(gone,)).ahead == 0
 
 
-def test_a_teams_limit_is_said_whoever_could_lend() -> None:
+def test_a_teams_limit_is_said_whichever_node_could_lend() -> None:
     teams = Teams([team("ml", guaranteed={"cpu": 1}, borrows={"cpu": 1})])
     said = outlook(ask(amount=4, team="ml"), node("gpu1", cpus=8), teams=teams)
     assert said.grant is None

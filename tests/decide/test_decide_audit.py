@@ -270,7 +270,7 @@ def test_a_boost_that_is_being_granted_need_not_be_on_disk_yet() -> None:
 # -- what is done about it -----------------------------------------------------------------------------------
 
 
-def test_a_repair_claims_only_what_is_nobodys_and_kills_only_when_told() -> None:
+def test_a_repair_claims_only_what_has_no_owner_and_kills_only_when_told() -> None:
     findings = (
         *audit(total_of("gpu2", cpu(6))(sound())),
         *audit(total_of("gpu1", amounts(cpu=1, memory=16, gpu=1))(sound(LOAN))),

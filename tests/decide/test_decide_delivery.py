@@ -57,7 +57,7 @@ def test_what_the_target_borrowed_already_counts_against_its_hardware() -> None:
     assert choose_delivery(ask(amount=1, delivery="auto"), target, None).delivery is RESERVE
 
 
-def test_auto_transfers_where_nobody_knows_the_hardware() -> None:
+def test_auto_transfers_where_the_hardware_is_unknown() -> None:
     assert choose_delivery(ask(delivery="auto"), node(hardware=None), None).delivery is TRANSFER
 
 

@@ -1,9 +1,7 @@
 """Where the controller lets itself be sent by those who ask for boosts."""
 
-import contextlib
-
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.leases.hooks import check_hook, hook_place, private_head
@@ -90,6 +88,7 @@ def test_a_node_whose_address_is_unknown_cannot_be_named() -> None:
         hook_place("http://gpu1/", {"gpu1": ""})
 
 
+@example("http://127.0.0.9:9000/save")
 @given(st.text(max_size=60) | st.from_regex(r"https?://[a-z0-9.:@\[\]/\\%-]{0,40}", fullmatch=True))
 def test_whatever_is_given_only_a_known_address_is_called(url: str) -> None:
     try:
@@ -154,7 +153,14 @@ def test_on_one_machine_the_clusters_own_head_is_refused_by_each_of_its_addresse
     assert head("127.0.0.1:6400", *here, nodes=nodes, shared="127.0.0.1:6379") == "127.0.0.1:6400"
 
 
-@given(st.text(max_size=60))
-def test_no_text_breaks_the_check_of_a_private_head(text: str) -> None:
-    with contextlib.suppress(InvalidRequest):
-        head(text, "198.51.100.7")
+@given(st.text(max_size=60) | st.from_regex(r"[a-z0-9.:@\[\]-]{0,30}(:[0-9]{1,5})?", fullmatch=True))
+@example("gpu1:6400")
+@example("2001:db8::6:6400")
+def test_any_text_is_refused_or_leads_to_a_node_or_to_the_caller(text: str) -> None:
+    try:
+        found = head(text, "198.51.100.7")
+    except InvalidRequest:
+        return
+    host, _, port = found.rpartition(":")
+    assert host.strip("[]") in {*NODES.values(), "198.51.100.7"}
+    assert 0 < int(port) < 65536

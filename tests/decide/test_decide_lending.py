@@ -111,7 +111,7 @@ def test_a_node_that_is_cooling_down_does_not_keep_others_from_lending() -> None
     assert granted.source == "gpu2"
 
 
-def test_a_team_over_its_limit_is_refused_whoever_could_lend_and_is_told_so() -> None:
+def test_a_team_over_its_limit_is_refused_whichever_node_could_lend_and_is_told_so() -> None:
     teams = Teams([Team("ml", borrowing_limit={"cpu": 10_000})])
     refused = plan(ask(team="ml"), node(), node("gpu2", alive=False), teams=teams)
     assert isinstance(refused, Refused)

@@ -69,7 +69,7 @@ def test_a_configured_node_that_is_not_there_is_missing() -> None:
     assert naming.missing == ("gpu2",)
 
 
-def test_a_raylet_that_nobody_configured_has_its_label_host_or_address_as_name() -> None:
+def test_a_raylet_that_is_not_configured_has_its_label_host_or_address_as_name() -> None:
     found_names, _ = named([raylet("1", "x"), raylet("2", host="y"), raylet("3", ip="10.0.0.3")])
     assert found_names == {"x": "1", "y": "2", "10.0.0.3": "3"}
 

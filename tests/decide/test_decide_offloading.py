@@ -261,7 +261,7 @@ def test_it_goes_where_it_is_told_or_learns_why_not() -> None:
     assert [obstacle.detail for obstacle in refused.obstacles] == ["gpu1: 4 of 4 CPUs free, 5 asked"]
 
 
-def test_nobody_has_what_it_needs() -> None:
+def test_no_node_has_what_it_needs() -> None:
     refused = place(process(gpus=1), node("gpu1"), node("gpu2", limits=limits(can_share=False)))
 
     assert set(codes(refused.obstacles)) == {ObstacleCode.NO_CAPACITY}

@@ -38,7 +38,7 @@ def source(planned: Grant | Refused) -> str | None:
     return planned.source if isinstance(planned, Grant) else None
 
 
-def test_others_lend_first_and_the_target_has_it_where_nobody_does() -> None:
+def test_others_lend_first_and_the_target_has_it_where_none_does() -> None:
     assert source(plan(own(), ALONE, node(cpus=2))) == "gpu1"
     assert source(plan(own(), ALONE, node(cpus=1))) == "gpu-master"
     assert source(plan(own(source="gpu-master"), ALONE, node(cpus=8))) == "gpu-master"
@@ -94,7 +94,7 @@ def test_it_is_not_taken_from_a_node_to_relieve_that_node() -> None:
     assert relief(replace(old, target="gpu1"))
 
 
-def test_one_who_waits_takes_its_own_as_soon_as_it_is_free_but_not_what_somebody_ahead_counts_on() -> None:
+def test_a_waiting_request_takes_its_own_as_soon_as_it_is_free_but_not_what_one_ahead_counts_on() -> None:
     held, kept = lease("b1", "gpu1", "gpu-master", amount=4, delivery=Delivery.RESERVE), set_aside(3)
     mine = waits("mine", 1, delivery="reserve", own_too=True)
 

@@ -70,7 +70,7 @@ def test_a_refusal_names_the_owner_the_caller_and_all_who_could_do_it() -> None:
     assert (refused.value.exit_code, refused.value.http_status) == (6, 403)
 
 
-def test_what_nobody_asked_for_is_refused_with_the_one_way_that_is_left() -> None:
+def test_what_was_not_asked_for_is_refused_with_the_one_way_that_is_left() -> None:
     with pytest.raises(NotOwner) as refused:
         check_may_change(user("eve"), Owned("Boost 5f0c1a2b", "grid", "default", "gpu1"))
 
@@ -78,7 +78,7 @@ def test_what_nobody_asked_for_is_refused_with_the_one_way_that_is_left() -> Non
     assert refused.value.try_next == "Use a token with the scope admin."
 
 
-def test_a_run_of_roles_that_does_not_say_whose_it_is_belongs_to_nobody() -> None:
+def test_a_run_of_roles_that_does_not_say_whose_it_is_belongs_to_no_user() -> None:
     thing = owned_run({"name": "rl", "owner": {"node": "a", "pid": 1, "job_id": "", "worker_id": ""}})
 
     assert (thing.requester, thing.team) == ("", "")

@@ -1,4 +1,4 @@
-"""Each policy's row: what lenders keep, whether anybody must yield, and how eager it is."""
+"""Each policy's row: what lenders keep, whether any lease must yield, and how eager it is."""
 
 from dataclasses import fields
 

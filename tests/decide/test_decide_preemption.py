@@ -90,7 +90,7 @@ def test_a_lower_priority_yields_with_or_without_a_hook(priority: AllocationPrio
     assert not found.takes_own
 
 
-def test_a_policy_that_never_preempts_lets_nobody_yield() -> None:
+def test_a_policy_that_never_preempts_lets_no_lease_yield() -> None:
     assert plan(URGENT, low("b"), policy=SharingPolicy.CONSERVATIVE) is None
 
 
@@ -205,7 +205,7 @@ def test_the_lender_where_the_fewest_yield_is_chosen_then_where_they_lose_least_
     assert source(*two, b, c, preferred="a") == "b"
 
 
-def test_a_gpu_comes_with_its_cpus_or_somebody_yields_them_too() -> None:
+def test_a_gpu_comes_with_its_cpus_or_another_lease_yields_them_too() -> None:
     wants = ask(kind="gpu", amount=1, priority=HIGH)
     with_cpu = reservation("gpu", amount=1, cpus=1, priority=LOW, **OLD)
     bare = reservation("bare", amount=1, cpus=0, priority=LOW, **OLD)
@@ -251,7 +251,7 @@ def test_only_the_named_source_is_looked_at() -> None:
     assert plan(replace(URGENT, source="gpu2"), low("b"), nodes=(lender(), lender("gpu2"))) is None
 
 
-def test_a_node_that_borrows_does_not_lend_on_whoever_yields() -> None:
+def test_a_node_that_borrows_does_not_lend_on_whichever_lease_yields() -> None:
     held, borrowed = low("b"), lease("in", source="gpu2", target="gpu1", amount=1, priority=HIGH)
     assert plan(URGENT, held, borrowed, nodes=(lender("gpu1", held), lender("gpu2", borrowed))) is None
 
@@ -462,7 +462,7 @@ def test_two_leases_of_one_team_are_not_both_taken_where_one_is_all_that_is_abov
     assert len(victims(plan(OWN, *mine, teams=teams))) == 1
 
 
-def test_a_guarantee_of_cpus_keeps_nobody_from_getting_its_gpu_back() -> None:
+def test_a_guarantee_of_cpus_keeps_no_team_from_getting_its_gpu_back() -> None:
     ml, web = team("ml", guaranteed=amounts(gpu=1, cpu=1)), team("web", guaranteed=cpu(4))
     held = reservation("gpu", amount=1, cpus=1, priority=NORMAL, team="web", **OLD)
     there = replace(lender("gpu1", held), free=cpu(1))

@@ -117,7 +117,7 @@ def test_each_policy_has_its_own_patience(policy: SharingPolicy, rounds: int) ->
     ],
     ids=str,
 )
-def test_nobody_is_boosted_where_grid_does_not_act_by_itself(changes: dict[str, Any]) -> None:
+def test_no_node_is_boosted_where_grid_does_not_act_by_itself(changes: dict[str, Any]) -> None:
     waiting = demand(shape("gpu1", cpu=10), *Round().nodes)
     assert Round(use=hot("gpu-master"), demand=(waiting,), **changes).after(20) == ()
 
@@ -146,11 +146,11 @@ def test_who_is_pressed_itself_does_not_lend() -> None:
     assert isinstance(borrow, Borrow) and borrow.ask.source == "gpu2"
 
 
-def test_where_everybody_is_pressed_nobody_borrows() -> None:
+def test_where_all_nodes_are_pressed_none_borrows() -> None:
     assert Round(use=hot("gpu-master") | hot("gpu1") | hot("gpu2")).after(9) == ()
 
 
-def test_where_nobody_has_all_of_it_the_most_that_one_can_lend_is_borrowed() -> None:
+def test_where_no_node_has_all_of_it_the_most_that_one_can_lend_is_borrowed() -> None:
     small = node("gpu1", cpus=8, limits=limits(cpu=2)), node("gpu2", cpus=6, limits=limits(cpu=1))
     (borrow,) = Round(nodes=(MASTER, *small), use=hot("gpu-master")).after(3)
     assert isinstance(borrow, Borrow) and (borrow.ask.units, borrow.ask.source) == (cpu(2)["cpu"], "gpu1")
@@ -233,7 +233,7 @@ def test_two_kinds_are_borrowed_together_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     "wanted",
     [{"cpu": 3}, {"on": "b", "gpu": 1}, {"on": "b", "cpu": 1, "fpga": 1}, {"on": "b", "cpu": 60}, {"on": "b"}],
-    ids=["any-node", "gpu", "custom", "more-than-anybody-has", "nothing"],
+    ids=["any-node", "gpu", "custom", "more-than-any-node-has", "nothing"],
 )
 def test_nothing_is_borrowed_for_what_a_loan_cannot_serve(wanted: dict[str, Any]) -> None:
     assert waits(shape(**wanted), nodes=(node("a", cpus=8), node("b"), node("c", cpus=8, gpus=2))).after(9) == ()
@@ -389,7 +389,7 @@ def test_a_moved_loan_keeps_everything_that_its_holder_said_about_it() -> None:
     assert {name: getattr(move.grant.ask, name) for name in said} == said
 
 
-def test_where_nobody_else_can_lend_a_hot_lender_gets_its_own_back() -> None:
+def test_where_no_other_node_can_lend_a_hot_lender_gets_its_own_back() -> None:
     (relieve,) = Round(nodes=(MASTER, LENT), use=hot("gpu1"), leases=(lease(age_s=OLD),)).after(3)
     assert isinstance(relieve, Relieve)
     assert (relieve.node, [one.id for one in relieve.victims]) == ("gpu1", ["b1"])
@@ -503,7 +503,7 @@ def test_while_people_wait_for_a_kind_grid_takes_none_of_it() -> None:
 
 
 @pytest.mark.parametrize("left", [(), (node("gpu-master", alive=False),)], ids=["unknown", "configured"])
-def test_what_is_known_of_a_node_that_has_just_left_harms_nobody(left: tuple[Node, ...]) -> None:
+def test_what_is_known_of_a_node_that_has_just_left_harms_no_other(left: tuple[Node, ...]) -> None:
     """It was measured, work waits for it, it borrows from a hot lender: and it is gone."""
     before = Round(
         use=hot("gpu-master") | hot("gpu1"),

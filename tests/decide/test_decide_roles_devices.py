@@ -14,7 +14,7 @@ from distributed_grid.model.roles.spec import RoleSpec
     ("node", "free"),
     [
         (place(gpus=2), [1, 1]),
-        (place(gpus=2, used=amounts(gpu=1.2)), [0.8]),  # as far as anybody knows, they share
+        (place(gpus=2, used=amounts(gpu=1.2)), [0.8]),  # as far as is known, they share
         (place(gpus=2, gpu_parts=(0.6, 0.6)), [0.4, 0.4]),
         (place(gpus=2, gpu_parts=(0.6, 0.4)), [1]),
         (place(gpus=3, gpu_parts=(0.6,), used=amounts(gpu=1)), [1, 0.4]),

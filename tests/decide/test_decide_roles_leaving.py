@@ -11,7 +11,7 @@ from distributed_grid.decide.roles.scaling import FINISH_S, may_end
     ("counted_at", "calls", "now", "may"),
     [
         (99.0, 0, 102.0, False),  # counted before it was to go: calls may have come since
-        (100.5, 0, 102.0, False),  # not everybody knew yet
+        (100.5, 0, 102.0, False),  # not all callers knew yet
         (101.0, 0, 102.0, True),
         (101.0, 1, 102.0, False),
         (129.0, 1, 129.9, False),

@@ -144,7 +144,7 @@ def test_a_boost_that_helps_is_told_as_a_command() -> None:
     ],
     ids=["lends nothing", "may lend too little", "has too little", "is down"],
 )
-def test_no_boost_is_told_that_nobody_could_give(lender: InventoryNode) -> None:
+def test_no_boost_is_suggested_that_no_node_could_give(lender: InventoryNode) -> None:
     found = refused(workload(RoleSpec("trainer", cpus=6, gpus=1)), place("gpu1", cpus=4, gpus=1), lender)
 
     assert RemedyKind.BOOST not in [one.kind for one in found.remedies]

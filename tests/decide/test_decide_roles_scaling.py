@@ -140,7 +140,7 @@ def test_a_step_that_is_too_large_is_cut() -> None:
     assert [one.wanted for one in follow(queue(stable_seconds=0, step=100), [(0.0, 0)])] == [2]
 
 
-def test_what_somebody_else_changed_gets_its_rest_as_well() -> None:
+def test_what_a_user_changed_gets_its_rest_as_well() -> None:
     scaling = queue(stable_seconds=0)
     before = follow_signal(scaling, ScalingState(), 2, present=4, least=2, most=8, now=0.0)
 

@@ -160,7 +160,7 @@ def test_every_kind_must_fit_on_one_node() -> None:
     assert refusals(sought(HOME, gpus, memory, gpu=1, memory=8))["memory"] == "0 of 0 GPUs free, 1 asked"
 
 
-def test_a_custom_resource_that_nobody_has_is_told() -> None:
+def test_a_custom_resource_that_no_node_has_is_told() -> None:
     widgets = node("widgets", base=amounts(cpu=4, widget=2))
     assert chosen(HOME, widgets, custom={"widget": 2}) == "widgets"
     assert refusals(sought(HOME, custom={"widget": 2}))["gpu-master"] == "0 of 0 widget free, 2 asked"

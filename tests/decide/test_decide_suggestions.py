@@ -119,7 +119,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
     ],
     ids=["busy", "limit", "disabled", "cooling", "kept", "silent", "down"],
 )
-def test_where_nobody_can_lend_what_would_help_is_told(lender: Any, rules: Rules, told: str) -> None:
+def test_where_no_node_can_lend_what_would_help_is_told(lender: Any, rules: Rules, told: str) -> None:
     (found,) = suggested(Round(nodes=(MASTER, lender), use=hot("gpu-master"), rules=rules))
 
     assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {told}"

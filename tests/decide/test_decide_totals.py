@@ -83,7 +83,7 @@ def test_a_lender_keeps_aside_what_it_lent_to_a_node_that_is_gone_for_the_moment
     assert desired_totals(cpus(a=4), [loan("1", "a", "b", 2)]) == cpus(a=2)
 
 
-def test_nobody_can_lend_more_than_it_has_after_coming_back_smaller() -> None:
+def test_no_node_can_lend_more_than_it_has_after_coming_back_smaller() -> None:
     """A source that lent 3 came back with 1: its borrower may have that 1, and not 3."""
     bases = cpus(a=1, b=4)
     growth = grow(cpus(a=0, b=4), loan("1", "a", "b", 3), bases=bases)
@@ -134,14 +134,14 @@ def test_a_release_of_idle_capacity_is_complete() -> None:
     assert growth.outstanding == {}
 
 
-def test_after_a_wiped_store_nobody_grows_into_what_another_still_uses() -> None:
+def test_after_a_wiped_store_no_node_grows_into_what_another_still_uses() -> None:
     reached = cpus(a=2, b=5, c=4)  # a had lent 2 to b, which still uses 1 of them
     growth = grow(reached)
     assert after(reached, growth) == {"a": 3, "b": 5, "c": 4}
     assert growth.unexplained == {"b": cpu(1)}
 
 
-def test_what_a_node_that_is_gone_had_lent_goes_to_nobody() -> None:
+def test_what_a_node_that_is_gone_had_lent_goes_to_no_other_node() -> None:
     reached, bases = cpus(b=6, c=4), cpus(b=4, c=4)
     growth = grow(reached, loan("1", "a", "b", 2, LOST), bases=bases)
     assert after(reached, growth) == {"b": 6, "c": 4}
@@ -183,7 +183,7 @@ def test_a_loan_elsewhere_is_not_held_up_by_a_source_that_came_back_whole() -> N
     assert growth.untaken == {}
 
 
-def test_what_was_too_much_and_is_given_up_goes_to_nobody() -> None:
+def test_what_was_too_much_and_is_given_up_goes_to_no_node() -> None:
     """As before, but b has given it up: a has it already."""
     bases, before, reached = cpus(a=4, b=4, c=4), cpus(a=4, b=6, c=4), cpus(a=4, b=4, c=4)
     growth = grow(reached, loan("1", "a", "b", 2, LOST), bases=bases, before=before)
@@ -195,7 +195,7 @@ def test_a_lender_gets_its_loan_back_when_the_target_is_gone() -> None:
     assert after(reached, grow(reached, loan("1", "a", "b", 2, LOST), bases=bases)) == {"a": 4, "c": 4}
 
 
-def test_through_a_chain_everybody_gets_only_what_was_given_up() -> None:
+def test_through_a_chain_each_node_gets_only_what_was_given_up() -> None:
     reached = cpus(a=2, b=4, c=4)  # a gave 2 to b; b has still to give 2 to c
     growth = grow(reached, loan("1", "a", "b", 2), loan("2", "b", "c", 2, GRANTING))
     done = after(reached, growth)
@@ -227,7 +227,7 @@ def test_after_a_wiped_store_a_new_grant_does_not_count_an_old_gap_as_given() ->
     assert sum(after(reached, growth).values()) <= 12
 
 
-def test_what_is_in_use_is_blamed_on_a_loan_that_somebody_waits_for() -> None:
+def test_what_is_in_use_is_blamed_on_a_loan_that_its_lender_waits_for() -> None:
     """b borrowed 1 from a and 1 from c; c died and b gave 1 up. Now both wind down and b uses 1 more than its own."""
     reached, bases = cpus(a=3, b=5), cpus(a=4, b=4)
     growth = grow(reached, loan("1", "a", "b", 1, RELEASING, age_s=9), loan("2", "c", "b", 1, LOST), bases=bases)

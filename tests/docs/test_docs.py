@@ -377,7 +377,7 @@ def test_what_keeps_a_process_from_moving() -> None:
 
 def test_the_options_of_a_move_are_all_explained() -> None:
     command, context, _ = resolve(["offload", "execute"])
-    options = {p.opts[0] for p in command.get_params(context) if isinstance(p, click.Option)}
+    options = {max(p.opts, key=len) for p in command.get_params(context) if isinstance(p, click.Option)}
     explained = {code for row in table("docs/offloading.md", "Option", "Default") for code in codes_in(row["Option"])}
 
     assert explained == options - {"--help", "--json", "--config"}

@@ -71,7 +71,7 @@ def test_a_busy_grid_with_a_late_view_is_sound(make_grid: Callable[..., WholeGri
     assert [report.findings for report in grid.run(work())] == [()] * 10
 
 
-def test_a_total_that_somebody_changed_stays_until_it_is_repaired(lab: WholeGrid) -> None:
+def test_a_total_that_was_changed_by_hand_stays_until_it_is_repaired(lab: WholeGrid) -> None:
     lab.cluster.tamper("c", CPU=1)
 
     found = audited(lab)
@@ -89,7 +89,7 @@ def test_a_total_that_somebody_changed_stays_until_it_is_repaired(lab: WholeGrid
     assert entry["who"] == "ana"
 
 
-def test_what_somebody_changed_on_a_lender_is_put_right_without_being_asked(lab: WholeGrid) -> None:
+def test_what_was_changed_by_hand_on_a_lender_is_put_right_without_being_asked(lab: WholeGrid) -> None:
     lend(lab)
     lab.cluster.tamper("b", CPU=4)
 
@@ -128,7 +128,7 @@ def test_a_group_of_no_boost_is_seen_and_goes(lab: WholeGrid) -> None:
     assert lab.cluster.reserved("c") == cpu(0)
 
 
-def test_a_reservation_whose_group_somebody_removed_is_made_again(lab: WholeGrid) -> None:
+def test_a_reservation_whose_group_was_removed_by_hand_is_made_again(lab: WholeGrid) -> None:
     lease = lend(lab, 1, delivery="reserve")
     lab.cluster.remove_group(lease.placement_group)
 
@@ -144,7 +144,7 @@ def test_a_reservation_whose_group_somebody_removed_is_made_again(lab: WholeGrid
     [lambda text: text.replace('"units": 20000', '"units": 10000'), lambda text: text[: len(text) // 2], lambda _: ""],
     ids=["edited", "cut off", "emptied"],
 )
-def test_a_file_that_somebody_changed_is_found_kept_and_written_again(
+def test_a_file_that_was_changed_by_hand_is_found_kept_and_written_again(
     lab: WholeGrid, damage: Callable[[str], str]
 ) -> None:
     lease = lend(lab)

@@ -25,9 +25,8 @@ class _Gcs:
 
 
 def gateway(*answers: Any) -> tuple[RayGateway, _Gcs]:
-    made = RayGateway.__new__(RayGateway)
-    made._gcs = gcs = _Gcs(*answers)
-    return made, gcs
+    gcs = _Gcs(*answers)
+    return RayGateway("10.0.0.1:6379", gcs), gcs
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_a_raylet_that_is_known_to_be_dead_has_done_nothing() -> None:
         made.resize("n1", {"CPU": 2.0})
 
 
-def test_what_nobody_foresaw_is_not_taken_for_a_dead_raylet() -> None:
+def test_an_unexpected_error_is_not_taken_for_a_dead_raylet() -> None:
     made, _ = gateway(RpcError("no such method", rpc_code=12))
 
     with pytest.raises(RpcError):

@@ -54,7 +54,7 @@ def test_a_command_can_be_interrupted_though_its_keeper_cannot(tmp_path: Path) -
     assert (tmp_path / "out").read_text() == "True\n"
 
 
-def test_when_whoever_wanted_it_is_killed_with_its_children_nothing_is_left(tmp_path: Path) -> None:
+def test_when_the_process_that_wanted_it_is_killed_with_its_children_nothing_is_left(tmp_path: Path) -> None:
     """As Ray ends a worker: first all children that it has."""
     wanting = subprocess.Popen(
         [sys.executable, "-c", WANTS_ONE, json.dumps(order(tmp_path, WITH_A_CHILD))], stdout=subprocess.PIPE
@@ -74,8 +74,9 @@ def test_when_whoever_wanted_it_is_killed_with_its_children_nothing_is_left(tmp_
 
 def test_a_ray_that_does_not_start_says_why_and_leaves_nothing() -> None:
     ray = OwnRay(["--no-such-option"])
-    folder = Path(ray._log.name).parent
+    folder = Path(ray.folder)
 
+    assert folder.is_dir()
     why = ray.why_not_up(60.0)
     ray.end()
 

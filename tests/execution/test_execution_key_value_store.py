@@ -1,5 +1,6 @@
-"""What Ray's control service says of processes, read: who is gone, also without anybody having told it."""
+"""What Ray's control service says of processes, read: who is gone, even where it was not told."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,34 +22,32 @@ class NodeId(bytes):
         return bytes(self)
 
 
-@pytest.fixture
-def store() -> RayKeyValueStore:
-    def worker(request: Any, timeout: float) -> Any:
-        reply = gcs_service_pb2.GetWorkerInfoReply()
-        if request.worker_id in KNOWN:
-            reply.worker_table_data.is_alive, reply.worker_table_data.worker_address.node_id = KNOWN[request.worker_id]
-        return reply
+def known_worker(request: Any, timeout: float) -> Any:
+    reply = gcs_service_pb2.GetWorkerInfoReply()
+    if request.worker_id in KNOWN:
+        reply.worker_table_data.is_alive, reply.worker_table_data.worker_address.node_id = KNOWN[request.worker_id]
+    return reply
 
+
+def store(worker_info: Callable[..., Any] = known_worker) -> RayKeyValueStore:
     nodes = {
         NodeId(HERE): SimpleNamespace(state=GcsNodeInfo.ALIVE),
         NodeId(GONE): SimpleNamespace(state=GcsNodeInfo.DEAD),
     }
-    store = RayKeyValueStore.__new__(RayKeyValueStore)
-    store._gcs = SimpleNamespace(get_all_node_info=lambda timeout: nodes)
-    store._workers = SimpleNamespace(GetWorkerInfo=worker)
-    return store
+    gcs = SimpleNamespace(get_all_node_info=lambda timeout: nodes)
+    return RayKeyValueStore("127.0.0.1:1", "grid", gcs=gcs, workers=SimpleNamespace(GetWorkerInfo=worker_info))
 
 
-def test_who_ended_whose_node_died_and_who_was_never_there_is_dead(store: RayKeyValueStore) -> None:
-    assert store.dead_workers(["01", "02", "03", "04"]) == {"02", "03", "04"}
-    assert store.dead_workers(["02", "04"]) == {"02", "04"}
-    assert store.dead_workers([]) == frozenset()
+def test_who_ended_whose_node_died_and_who_was_never_there_is_dead() -> None:
+    ray_store = store()
+    assert ray_store.dead_workers(["01", "02", "03", "04"]) == {"02", "03", "04"}
+    assert ray_store.dead_workers(["02", "04"]) == {"02", "04"}
+    assert ray_store.dead_workers([]) == frozenset()
 
 
-def test_silence_is_told_as_such(store: RayKeyValueStore) -> None:
+def test_silence_is_told_as_such() -> None:
     def silent(*_: Any, **__: Any) -> Any:
         raise grpc.RpcError("no answer")
 
-    store._workers = SimpleNamespace(GetWorkerInfo=silent)
     with pytest.raises(Unavailable, match="does not answer"):
-        store.dead_workers(["01"])
+        store(silent).dead_workers(["01"])

@@ -16,8 +16,8 @@ from ray import cloudpickle
 from role_classes import Teller
 
 from distributed_grid.execution.packing import packed_whole
-from distributed_grid.roles.on_node.actor import _unpacked
-from distributed_grid.roles.supervision.hosting import _spare
+from distributed_grid.roles.on_node.actor import unpacked
+from distributed_grid.roles.supervision.hosting import spare_copy
 
 NAME = role_classes.__name__
 
@@ -102,9 +102,9 @@ def a_module(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def arrived(cls: type, monkeypatch: pytest.MonkeyPatch) -> Any:
-    packed = cloudpickle.dumps((cloudpickle.dumps((cls, 3)), *_spare(cls, 3)))
+    packed = cloudpickle.dumps((cloudpickle.dumps((cls, 3)), *spare_copy(cls, 3)))
     monkeypatch.delitem(sys.modules, "only_here")
-    return _unpacked(packed)
+    return unpacked(packed)
 
 
 def test_a_class_of_which_a_node_does_not_have_the_module_is_sent(

@@ -17,7 +17,7 @@ def test_it_has_what_the_lease_has() -> None:
 
 
 def test_it_is_waited_for_as_long_as_it_gets_on_and_its_caller_waits_longer_still() -> None:
-    most_s = private_raylet._HOSTED_WITHIN_S + private_raylet._UP_WITHIN_S
+    most_s = private_raylet.HOSTED_WITHIN_S + private_raylet.UP_WITHIN_S
     assert MOST_WINDOWS * STANDS_STILL_S < most_s < RAYLET_S
 
 

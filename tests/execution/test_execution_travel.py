@@ -31,7 +31,7 @@ def run_a_command(make: Any) -> str:
     order = {"command": ["echo", "here"], "cwd": "/", "stdin": None, "stderr": None}
     made.prepare(order, {"PATH": "/usr/bin:/bin"}, {})
     made.go()
-    made._over.wait(30)
+    made.wait(30)
     return str(made.read(0)["text"] + made.about()["state"])
 
 

@@ -62,7 +62,7 @@ def test_a_cluster_at_work_is_sound(grid: LiveGrid, tmp_path: Path) -> None:
     grid.release(boost)
 
 
-def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> None:
+def test_a_node_that_was_resized_by_hand_is_found_and_put_back(grid: LiveGrid) -> None:
     grid.resize("two", CPU=1.0, surprise=3.0)
 
     found = report(grid, code=9)
@@ -82,7 +82,7 @@ def test_a_node_that_somebody_resized_is_found_and_put_back(grid: LiveGrid) -> N
     until(grid.is_at_base, 10)
 
 
-def test_a_lender_that_somebody_grew_shrinks_again(grid: LiveGrid) -> None:
+def test_a_lender_that_was_grown_by_hand_shrinks_again(grid: LiveGrid) -> None:
     grid.boost("head", "cpu", 2, source_node="one")
     grid.resize("one", CPU=4.0)
 
@@ -142,7 +142,7 @@ def test_a_second_group_with_a_boosts_name_is_found_and_removed_when_nothing_run
     assert grid.shown(boost)["placement_group"] == boost["placement_group"]
 
 
-def test_a_reservation_that_somebody_removed_is_made_again(grid: LiveGrid) -> None:
+def test_a_reservation_that_was_removed_by_hand_is_made_again(grid: LiveGrid) -> None:
     boost = grid.boost("head", "cpu", 1, delivery="reserve", source_node="one")
     remove_placement_group(group_handle(boost["placement_group"]))
 
@@ -152,7 +152,7 @@ def test_a_reservation_that_somebody_removed_is_made_again(grid: LiveGrid) -> No
     assert grid.shown(boost)["placement_group"] != boost["placement_group"]
 
 
-def test_a_file_that_somebody_edited_is_found_and_written_again(grid: LiveGrid) -> None:
+def test_a_file_that_was_edited_by_hand_is_found_and_written_again(grid: LiveGrid) -> None:
     boost = grid.boost("head", "cpu", 2, source_node="one")
     until(lambda: '"state": "active"' in grid.home.boosts.read_text())
     grid.home.boosts.write_text(grid.home.boosts.read_text().replace('"units": 20000', '"units": 90000'))

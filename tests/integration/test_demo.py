@@ -200,11 +200,11 @@ def test_a_claim_that_is_false_makes_the_demo_fail(
         def totals(self) -> dict[str, ResourceVector]:
             return self.bases() | {"gpu-master": ResourceVector.of(cpu=5)}
 
-    all_steps = Story._steps
+    all_steps = Story.steps
     stage = Stage(GridHome(Path("/nowhere")), "nowhere:1")
     monkeypatch.setattr(performance, "the_stage", lambda show: nullcontext(stage))
     monkeypatch.setattr(performance, "driver_of", lambda address: nullcontext(Ray()))
-    monkeypatch.setattr(Story, "_steps", lambda self: all_steps(self)[:1])
+    monkeypatch.setattr(Story, "steps", lambda self: all_steps(self)[:1])
 
     code = demo.main()
 
@@ -285,7 +285,7 @@ def test_lent_and_borrowed_amounts_are_read_from_the_nodes_and_add_up(here: Inst
 
 
 @pytest.mark.cluster
-def test_a_node_that_offers_what_nobody_lent_it_is_a_problem(here: Installation, grid: LiveGrid) -> None:
+def test_a_node_that_offers_what_no_node_lent_it_is_a_problem(here: Installation, grid: LiveGrid) -> None:
     grid.resize("gpu2", CPU=9.0)
     try:
         validated = here.python("scripts/validate_ray_cluster.py")
@@ -307,7 +307,7 @@ def test_without_a_cluster_the_validation_says_how_to_get_one(nowhere: Installat
     assert "grid cluster start" in validated.stderr
 
 
-def test_an_address_where_nobody_listens_is_told_at_once(nowhere: Installation) -> None:
+def test_an_address_where_nothing_listens_is_told_at_once(nowhere: Installation) -> None:
     validated = nowhere.run(sys.executable, "scripts/validate_ray_cluster.py", "--address", "127.0.0.1:1", timeout_s=30)
 
     assert validated.returncode == 5

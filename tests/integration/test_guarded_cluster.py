@@ -224,7 +224,7 @@ def test_the_whole_api_on_a_real_cluster(inside: Guarded) -> None:
     assert {status for looks, status in statuses if not looks} <= {403, 404, 405}
 
 
-def test_whoever_guesses_is_put_off_but_not_the_owner_on_the_same_machine(inside: Guarded) -> None:
+def test_a_caller_that_guesses_is_put_off_but_not_the_owner_on_the_same_machine(inside: Guarded) -> None:
     record = json.loads(inside.home.controller.read_text())
     errors: list[type[GridError]] = []
     for n in range(LIMIT):

@@ -190,7 +190,7 @@ def test_a_probe_that_was_ended_for_good_is_started_again(bare: LiveGrid, cluste
     until(again, 60, "it is back")
 
 
-def test_a_silent_probe_keeps_nobody_waiting_and_is_not_asked_twice(bare: LiveGrid, probes: Probes) -> None:
+def test_a_silent_probe_keeps_no_caller_waiting_and_is_not_asked_twice(bare: LiveGrid, probes: Probes) -> None:
     all_read(bare, probes)
     silent, two = psutil.Process(probes.pids(timeout_s=10)[bare.ids["one"]]), bare.ids["two"]
     silent.suspend()
@@ -227,7 +227,7 @@ def test_another_controller_takes_probes_over_and_replaces_those_of_another_vers
     assert len(named_probes()) == 3
 
 
-def test_a_full_node_with_a_gate_up_gets_its_probe_and_nobody_takes_it_for_work(
+def test_a_full_node_with_a_gate_up_gets_its_probe_which_is_not_taken_for_work(
     bare: LiveGrid, cluster: RayCluster, tmp_path: Path
 ) -> None:
     end = tmp_path / "end"

@@ -81,7 +81,7 @@ def test_actors_and_nested_tasks_run_there_in_one_line(grid: LiveGrid) -> None:
     ray.kill(counter)
 
 
-def test_release_with_nobody_inside_is_done_at_once(grid: LiveGrid) -> None:
+def test_release_of_an_empty_boost_is_done_at_once(grid: LiveGrid) -> None:
     boost = grid.boost("head", "cpu", 1, delivery="reserve")
 
     assert grid.release(boost, wait_seconds=20)["state"] == "released"

@@ -215,15 +215,15 @@ def test_what_cannot_fit_is_told_at_once_and_leaves_nothing(grid: LiveGrid, run:
     nothing_is_left_of(grid, "big", before)
 
 
-def test_places_that_somebody_else_took_are_told_one_by_one(
+def test_places_that_another_program_took_are_told_one_by_one(
     grid: LiveGrid, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpus = free_cpus(grid, "two")
     before = Surveyor.connected().look()
     taken = ray.util.placement_group([{"CPU": cpus}], bundle_label_selector=[{"ray.io/node-id": grid.ids["two"]}])
     assert taken.wait(20)
-    monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what everybody sees for a moment
-    monkeypatch.setattr("distributed_grid.roles.supervision.parts._TAKE_S", 0.3)  # of each of three tries
+    monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what all see for a moment
+    monkeypatch.setattr("distributed_grid.roles.supervision.parts.TAKE_S", 0.3)  # of each of three tries
 
     with pytest.raises(NoCapacity, match="late could not get its places") as caught:
         launch(Workload("late", (small("worker", Teller, cpus=cpus, node_affinity=["two"]),)), leases=False)
@@ -286,7 +286,7 @@ def test_failure_policies(grid: LiveGrid, run: Run) -> None:
         for _ in range(2):
             os.kill(policies["budget"][0].call("who")["pid"], signal.SIGKILL)
             until(
-                lambda: policies["budget"].size == 0 or not policies["budget"]._endpoints()[0].up.is_set(),
+                lambda: policies["budget"].size == 0 or not policies.endpoints("budget")[0].up.is_set(),
                 what="noticed",
             )
         assert policies.wait(60)

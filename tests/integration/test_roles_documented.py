@@ -205,8 +205,8 @@ def test_code_as_it_was_works_when_only_its_imports_are_replaced(
         assert "get_next_item" in shown["loader"] and "put_trajectory" not in shown["loader"]
         assert not hasattr(controller.pool, "get_next_item")
 
-        everybody = [controller.pool, controller.loader, controller.weights, *controller.workers, controller.trainer]
-        (pool, loader, weights, first, second, trainer) = ray.get([one.environment.remote() for one in everybody])
+        wrappers = [controller.pool, controller.loader, controller.weights, *controller.workers, controller.trainer]
+        (pool, loader, weights, first, second, trainer) = ray.get([one.environment.remote() for one in wrappers])
         assert pool[0] == loader[0] == weights[0]
         assert len({one[0] for one in (pool, first, second, trainer)}) == 4
         assert [(env["RANK"], env["WORLD_SIZE"]) for _, env in (first, second)] == [("0", "2"), ("1", "2")]
@@ -350,7 +350,7 @@ def test_calls_that_were_made_are_answered_however_long_they_take_though_their_m
     assert not ray.wait([held, then], timeout=0)[0]
 
     # A manager that needs the room does not wait for ever.
-    monkeypatch.setattr(ray_resource_manager, "_ROOM_S", 2.0)
+    monkeypatch.setattr(ray_resource_manager, "ROOM_S", 2.0)
     with pytest.raises(DoesNotFit) as refused:
         of_cooks("next").create_all_actors()
     assert refused.value.because[-1].startswith("slow, an earlier run of this process, has not ended: ")
@@ -358,7 +358,7 @@ def test_calls_that_were_made_are_answered_however_long_they_take_though_their_m
 
     (tmp_path / "open").touch()
     assert ray.get([held, then], timeout=60) == [None, 0]
-    monkeypatch.setattr(ray_resource_manager, "_ROOM_S", 60.0)
+    monkeypatch.setattr(ray_resource_manager, "ROOM_S", 60.0)
     with of_cooks("next") as cooks:
         cooks.create_all_actors()
     in_use(0)

@@ -80,7 +80,7 @@ def test_what_members_raise_stays_theirs_and_who_is_attached_calls_as_the_owner_
 
 def test_who_died_comes_back_while_the_controller_is_away(grid: LiveGrid) -> None:
     with launch(Workload("alone", (small("teller", Teller, count=2),)), leases=False) as run:
-        run._p.surveyor.client = GridClient(at=Whereabouts("http://127.0.0.1:9", "none"), retry_s=0.0)
+        run.parts.surveyor.client = GridClient(at=Whereabouts("http://127.0.0.1:9", "none"), retry_s=0.0)
         (pid, other) = [one["pid"] for one in run["teller"].call("who")]
         os.kill(pid, signal.SIGKILL)
 

@@ -15,7 +15,7 @@ from live_roles import grid_is_found  # noqa: F401 - a fixture for all tests her
 from role_classes import Teller, small
 
 from distributed_grid.errors import GridError, Unavailable
-from distributed_grid.execution.role_records import NAMESPACE, RoleRecords
+from distributed_grid.execution.role_records import NAMESPACE, RayKeyValueStore, RoleRecords
 from distributed_grid.roles import RoleSpec, Workload, attach, launch
 from distributed_grid.roles.supervision import places
 
@@ -89,7 +89,7 @@ class SinceKilled:
         assert took <= FREE_WITHIN_S * slower
 
 
-def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_by_whoever_ends_them(grid: LiveGrid) -> None:
+def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_when_they_are_ended(grid: LiveGrid) -> None:
     names = ("kept-a", "kept-b")
     owner = an_owner()  # held, or Ray would end it
     pid = ray.get(owner.keep.remote(str(grid.home.path), {"kept-a": False, "kept-b": True}))
@@ -175,8 +175,8 @@ def test_the_capacity_of_a_program_that_was_killed_is_free_within_ten_seconds(gr
 def test_a_run_that_is_being_ended_is_seen_to_be(grid: LiveGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     run = launch(workload("ends", count=(1, 2)), leases=False)
     other = attach("ends")
-    give_back, may_go_on = run._p.places.give_back, threading.Event()
-    monkeypatch.setattr(run._p.places, "give_back", lambda held: may_go_on.wait(60) and give_back(held))
+    give_back, may_go_on = run.parts.places.give_back, threading.Event()
+    monkeypatch.setattr(run.parts.places, "give_back", lambda held: may_go_on.wait(60) and give_back(held))
     ending = threading.Thread(target=run.shutdown)
     ending.start()
     try:
@@ -193,14 +193,18 @@ def test_a_run_that_is_being_ended_is_seen_to_be(grid: LiveGrid, monkeypatch: py
     assert run.state == "ended" and run.wait(0.0) and not groups("ends")
 
 
-def test_a_run_ends_though_nobody_can_be_told_and_hides_no_error(
+def test_a_run_ends_though_its_record_cannot_be_removed_and_hides_no_error(
     grid: LiveGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def silent(_: str) -> bool:
+    def silent(*_: object) -> bool:
         raise Unavailable("Ray's control service does not answer")
 
-    with pytest.raises(KeyError, match="mine"), launch(workload("untold"), leases=False) as run:
-        monkeypatch.setattr(run._records._kv, "remove", silent)
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(KeyError, match="mine"),
+        launch(workload("untold"), leases=False) as run,
+    ):
+        patch.setattr(RayKeyValueStore, "remove", silent)
         raise KeyError("mine")
 
     assert run.wait(0.0) and run.state == "ended" and not groups("untold")

@@ -47,7 +47,7 @@ def run(grid: LiveGrid, runs: dict[str, Run], tmp_path_factory: pytest.TempPathF
     return runs["sizes"]
 
 
-def test_a_member_that_cannot_start_is_told_of_and_harms_nobody(run: Run) -> None:
+def test_a_member_that_cannot_start_is_told_of_and_harms_no_other(run: Run) -> None:
     before = run["refuser"].call("pid")
 
     with pytest.raises(CannotScale, match="1 of 2 members: those that were added did not start") as caught:
@@ -85,7 +85,7 @@ def test_who_is_scaled_away_finishes_its_calls_and_who_is_added_takes_part(run: 
 
 
 def test_a_gang_can_be_called_again_though_it_was_scaled_down_while_it_started(run: Run) -> None:
-    hold = Path(run._p.spec("gang").config)
+    hold = Path(run.parts.spec("gang").config)
     hold.touch()
     try:
         os.kill(run["gang"][0].call("pid"), signal.SIGKILL)

@@ -383,7 +383,7 @@ def test_what_cannot_be_had_is_refused_and_nothing_runs(grid: LiveGrid, tmp_path
     nothing_is_left(grid)
 
 
-def test_the_target_itself_is_reserved_where_nobody_lends(grid: LiveGrid, script: Callable[[str], str]) -> None:
+def test_the_target_itself_is_reserved_where_no_node_lends(grid: LiveGrid, script: Callable[[str], str]) -> None:
     grid.boost("head", "cpu", 6, delivery="reserve")
     done = grid.cli("run", "--cpus", "2", "--", script(WHERE))
     assert done.returncode == 0, done.stderr

@@ -80,7 +80,7 @@ def test_a_redirect_is_an_answer_like_any_other() -> None:
     assert not other.asked
 
 
-def test_nobody_there() -> None:
+def test_no_server_there() -> None:
     with HookServer() as holder:
         url = holder.url
     with pytest.raises(HookFailed):

@@ -194,7 +194,7 @@ def short_tasks(lab: WholeGrid, count: int) -> int:
     return len(lab.cluster.running("b")) - before + count
 
 
-def test_a_long_queue_does_not_keep_what_somebody_waits_for(lab: WholeGrid) -> None:
+def test_a_long_queue_does_not_keep_what_another_request_waits_for(lab: WholeGrid) -> None:
     """Nothing new starts on it from the beginning: so nothing need be killed at the end."""
     boost = lend(lab, hook=None, on_grace_end=OnGraceEnd.HOLD)
     lab.cluster.queue("b", 200)
@@ -208,7 +208,7 @@ def test_a_long_queue_does_not_keep_what_somebody_waits_for(lab: WholeGrid) -> N
     assert not lab.cluster.violations
 
 
-def test_without_anybody_who_waits_a_queue_holds_what_says_hold(lab: WholeGrid) -> None:
+def test_without_a_waiting_request_a_queue_holds_what_says_hold(lab: WholeGrid) -> None:
     boost = lend(lab, hook=None, on_grace_end=OnGraceEnd.HOLD)
     lab.cluster.queue("b", 200)
     lab.run(lab.service.release(boost.id, wait_s=0.0))
@@ -244,7 +244,7 @@ def test_a_reservation_cannot_be_given_up_in_part_and_that_says_what_can_be_done
     assert lab.leases == {boost.id: boost}
 
 
-def test_nobody_gives_up_more_than_they_have(lab: WholeGrid) -> None:
+def test_no_holder_gives_up_more_than_it_has(lab: WholeGrid) -> None:
     boost = lend(lab)
     with pytest.raises(InvalidAmount):
         lab.run(lab.service.release(boost.id, units=4 * CPUS))
@@ -281,7 +281,7 @@ def test_one_that_is_asked_back_while_it_winds_down_is_waited_for_from_then_on(l
     at_home(lab)
 
 
-def test_a_grace_period_has_a_limit_whoever_asks_for_it_and_when(lab: WholeGrid) -> None:
+def test_a_grace_period_has_a_limit_for_any_caller_and_at_any_time(lab: WholeGrid) -> None:
     boost = lend(lab)
     for grace_s in (601, "31000000"):
         with pytest.raises(InvalidDuration, match="at most 600 s"):
@@ -371,7 +371,7 @@ def test_a_notice_survives_a_crash_with_its_deadline(lab: WholeGrid) -> None:
     settled(lab)
 
 
-def test_a_deadline_that_passes_while_nobody_runs_is_kept_at_the_start(lab: WholeGrid) -> None:
+def test_a_deadline_that_passes_while_no_controller_runs_is_kept_at_the_start(lab: WholeGrid) -> None:
     boost = lend(lab)
     want_back(lab, boost)
     lab.bury()

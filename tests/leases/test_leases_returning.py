@@ -89,7 +89,7 @@ def test_nothing_is_left_on_nodes_by_a_boost_that_ended_just_before_grid_stopped
     lab.start()
 
 
-def test_whoever_deletes_the_file_ends_the_boosts(lab: WholeGrid) -> None:
+def test_deleting_the_file_ends_the_boosts(lab: WholeGrid) -> None:
     for kind in ("cpu", "gpu"):
         lab.run(lab.service.request(ask("b", kind, 1)))
     lab.wait(0.5)
@@ -98,7 +98,7 @@ def test_whoever_deletes_the_file_ends_the_boosts(lab: WholeGrid) -> None:
     at_home(lab)
 
 
-def test_a_file_that_was_deleted_while_nobody_looked_ends_the_boosts_too(lab: WholeGrid) -> None:
+def test_a_file_that_was_deleted_while_no_controller_ran_ends_the_boosts_too(lab: WholeGrid) -> None:
     for kind in ("cpu", "gpu"):
         lab.run(lab.service.request(ask("b", kind, 1)))
     lab.wait(0.5)

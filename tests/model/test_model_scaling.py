@@ -126,7 +126,7 @@ def test_a_count_that_is_wrong_is_not_blamed_on_the_scaling() -> None:
 
 
 @pytest.mark.parametrize("signal", ["queue", {"role": "r", "method": "load"}])
-def test_who_tells_of_itself_cannot_begin_with_nobody(signal: Any) -> None:
+def test_a_role_that_tells_its_own_signal_cannot_begin_without_members(signal: Any) -> None:
     found = problems_of(RoleSpec, role="r", count=(0, 2), scaling=Scaling(signal, 4, 1))
 
     assert "count needs a min of 1" in found["scaling.signal"]

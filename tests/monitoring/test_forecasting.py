@@ -143,7 +143,7 @@ def test_a_daily_season_is_learnt() -> None:
 # -- gaps and clocks -----------------------------------------------------------------------------------------
 
 
-def test_what_fell_into_a_gap_is_not_held_against_anybody(any_forecaster: Forecaster) -> None:
+def test_what_fell_into_a_gap_is_not_held_against_any_forecast(any_forecaster: Forecaster) -> None:
     forecaster = fed([0.3] * 360 + [None] * 360 + [0.9], forecaster=any_forecaster)
 
     minutes, quarter, hour = forecaster.accuracies()
@@ -191,6 +191,7 @@ def test_a_clock_that_jumps_about_breaks_nothing(any_forecaster: Forecaster) -> 
         for horizon in (0.0, 60.0, 900.0, 5000.0, 100_000.0):
             if any_forecaster.forecast(horizon):
                 ahead(any_forecaster, horizon)
+    assert ahead(any_forecaster).value == ahead(any_forecaster, 900.0).value, "there is a forecast at the end"
 
 
 @pytest.mark.parametrize("every", [1.0, 10.0, 60.0, 120.0])

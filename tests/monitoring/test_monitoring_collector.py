@@ -109,7 +109,7 @@ def test_pressure_is_told_when_it_begins_and_when_it_ends() -> None:
     assert len(told) == 3
 
 
-def test_a_callback_that_fails_keeps_nobody_from_being_told_and_is_reported() -> None:
+def test_a_callback_that_fails_keeps_no_other_from_being_told_and_is_reported() -> None:
     lab = Lab()
     told: list[PressureChange] = []
 

@@ -88,7 +88,6 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRay]:
     fake = FakeRay()
     monkeypatch.setattr(module, "ray", fake)
     monkeypatch.setattr(actors, "ray", fake)
-    monkeypatch.setattr(module, "_actor_class", lambda: fake)
     yield fake
 
 
@@ -104,7 +103,7 @@ def raylets(count: int) -> list[Raylet]:
 
 
 def test_a_hundred_probes_are_started_a_few_at_a_time(ray: FakeRay) -> None:
-    probes = Probes(clock=lambda: ray.now)
+    probes = Probes(clock=lambda: ray.now, actor_class=lambda: ray)
 
     probes.keep(raylets(100), within_s=60.0)
 
@@ -113,7 +112,7 @@ def test_a_hundred_probes_are_started_a_few_at_a_time(ray: FakeRay) -> None:
 
 
 def test_those_that_did_not_get_their_turn_are_for_the_next_call_and_say_so(ray: FakeRay) -> None:
-    probes = Probes(clock=lambda: ray.now)
+    probes = Probes(clock=lambda: ray.now, actor_class=lambda: ray)
 
     probes.keep(raylets(100), within_s=1.0)
     found = probes.read_all(timeout_s=1.0)
@@ -126,7 +125,7 @@ def test_those_that_did_not_get_their_turn_are_for_the_next_call_and_say_so(ray:
 
 
 def test_probes_that_never_come_up_do_not_keep_others_out_for_ever(ray: FakeRay) -> None:
-    probes = Probes(clock=lambda: ray.now)
+    probes = Probes(clock=lambda: ray.now, actor_class=lambda: ray)
     ray.wait = lambda calls, num_returns=1, timeout=0: ([], calls)  # type: ignore[method-assign]
 
     probes.keep(raylets(20), within_s=0.0)
@@ -138,11 +137,11 @@ def test_probes_that_never_come_up_do_not_keep_others_out_for_ever(ray: FakeRay)
 
 
 def test_a_silent_node_is_not_asked_again_and_its_late_answer_is_not_taken_for_news(ray: FakeRay) -> None:
-    probes = Probes(clock=lambda: ray.now)
+    probes = Probes(clock=lambda: ray.now, actor_class=lambda: ray)
     probes.keep(raylets(2))
     while not all(isinstance(said, Reading) for said in probes.read_all(1.0).values()):
         pass
-    silent = ray.actors[module._name(node_id(1))]
+    silent = ray.actors[module.name_of(node_id(1))]
     before = silent.reads
     silent.is_silent = True
     for _ in range(5):
@@ -159,7 +158,7 @@ def test_a_silent_node_is_not_asked_again_and_its_late_answer_is_not_taken_for_n
 
 
 def test_a_probe_that_fails_is_replaced_at_once_and_then_less_and_less_often(ray: FakeRay) -> None:
-    probes = Probes(clock=lambda: ray.now)
+    probes = Probes(clock=lambda: ray.now, actor_class=lambda: ray)
     started = []
     for _ in range(4000):
         probes.keep(raylets(1))
@@ -179,7 +178,7 @@ def test_a_probe_that_fails_is_replaced_at_once_and_then_less_and_less_often(ray
 
 
 def test_a_node_that_left_is_not_asked_and_has_no_probe(ray: FakeRay) -> None:
-    probes = Probes(clock=lambda: ray.now)
+    probes = Probes(clock=lambda: ray.now, actor_class=lambda: ray)
     probes.keep(raylets(3))
 
     probes.keep(raylets(2))

@@ -105,7 +105,7 @@ def test_children_that_came_and_went_between_two_looks_are_counted() -> None:
     assert cpu.ticks == 77
 
 
-def test_a_parent_that_waits_for_nobody_makes_nothing_negative() -> None:
+def test_a_parent_that_waits_for_no_child_makes_nothing_negative() -> None:
     cpu = CpuTime([process(RAYLET, 1), process(11, own=900)], at=100)
 
     cpu.look_at_all([process(RAYLET, 1, own=2)], at=200)

@@ -60,7 +60,7 @@ def test_callbacks_are_told_when_pressure_begins_and_ends(served: ServedGrid) ->
     assert told == [PressureChange("b", "cpu", 1.0, is_high=True), PressureChange("b", "cpu", 0.0, is_high=False)]
 
 
-def test_a_callback_that_fails_is_reported_and_nobody_misses_anything(served: ServedGrid) -> None:
+def test_a_callback_that_fails_is_reported_and_no_other_misses_anything(served: ServedGrid) -> None:
     told: list[PressureChange] = []
     reported: list[str] = []
 

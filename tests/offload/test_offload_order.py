@@ -200,7 +200,7 @@ def test_with_the_scope_run_one_moves_and_ends_only_ones_own(lab: Lab) -> None:
     lab.at_home()
 
 
-def test_nobody_moves_a_process_that_is_being_moved(lab: Lab) -> None:
+def test_a_process_that_is_being_moved_is_not_moved_again(lab: Lab) -> None:
     moved = lab.move(to="b")
     lab.fake.add(lab.ids["a"], lab.facts, HOME="/")  # as if it had not ended yet
 
@@ -267,7 +267,7 @@ def test_if_the_other_node_does_not_get_ready_nothing_was_stopped(lab: Lab) -> N
 
 
 @pytest.mark.parametrize("still_there", [True, False])
-def test_where_nobody_knows_whether_it_ended_it_is_found_out_before_anything_starts(
+def test_where_it_is_unknown_whether_it_ended_it_is_found_out_before_anything_starts(
     lab: Lab, still_there: bool
 ) -> None:
     def cut_off(step: str) -> None:

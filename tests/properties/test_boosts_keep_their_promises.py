@@ -142,7 +142,7 @@ class BoostMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.grid.leases)
     @rule(data=st.data(), part=st.sampled_from([None, 0.3, 1.0]))
-    def somebody_else_needs_it(self, data: st.DataObject, part: float | None) -> None:
+    def another_request_needs_it(self, data: st.DataObject, part: float | None) -> None:
         """Holders with a hook have their notice first; the others lose it at once, if need be a part."""
         chosen = data.draw(st.sampled_from(sorted(self.grid.leases)))
         self.do(self._ask_back(self.grid.leases[chosen], part))
@@ -240,9 +240,9 @@ class BoostMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.grid.leases)
     @rule(data=st.data(), point=st.sampled_from([Point.NOTICE_GIVEN, Point.RELEASE_SPLIT, *STORE_POINTS]))
-    def crash_while_somebody_asks(self, data: st.DataObject, point: Point) -> None:
+    def crash_during_a_request(self, data: st.DataObject, point: Point) -> None:
         self._ahead(Crashed(), 0, point, False)
-        self.somebody_else_needs_it(data, part=0.3)
+        self.another_request_needs_it(data, part=0.3)
 
     @precondition(lambda self: self.grid.leases)
     @rule(data=st.data(), point=st.sampled_from([Point.RENEW_BEGUN, Point.RENEW_WRITTEN, *STORE_POINTS]))
@@ -345,14 +345,14 @@ class BoostMachine(RuleBasedStateMachine):
     @invariant()
     def all_is_well(self) -> None:
         if hasattr(self, "grid"):
-            self.nobody_can_add_up_more_than_there_is()
+            self.no_observer_adds_up_more_than_there_is()
             self.reconciler_stumbles_over_nothing()
             self.nothing_is_lent_twice_or_beyond_a_limit()
             self.no_request_has_two_boosts()
             self.the_sums_are_those_of_the_leases()
             self.promises_are_kept()
 
-    def nobody_can_add_up_more_than_there_is(self) -> None:
+    def no_observer_adds_up_more_than_there_is(self) -> None:
         assert not self.cluster.violations, self.cluster.violations[0]
 
     def reconciler_stumbles_over_nothing(self) -> None:
@@ -417,7 +417,7 @@ class BoostMachine(RuleBasedStateMachine):
             for found in self.grid.leases.values():
                 self.do(self.grid.service.release(found.id, grace_s=0.0, wait_s=0.0))
             self.wait(5.0)
-            self.nobody_can_add_up_more_than_there_is()
+            self.no_observer_adds_up_more_than_there_is()
             self.reconciler_stumbles_over_nothing()
             assert not self.grid.leases, self.grid.leases
             assert not self.grid.on_disk()

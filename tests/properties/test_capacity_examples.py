@@ -91,14 +91,14 @@ def test_what_is_in_use_returns_when_the_work_ends() -> None:
     assert bench.cluster.is_at_base()
 
 
-def test_nobody_changes_what_grid_did_not_change() -> None:
+def test_what_grid_did_not_change_stays() -> None:
     bench = Bench()
     bench.cluster.resize(bench.cluster.ids()["c"], {"CPU": 7.0})  # a person did that
     bench.rest()
     assert bench.totals["c"] == cpu(7)
 
 
-def test_the_shrink_is_seen_by_everybody_before_the_growth_though_the_source_lends_all_it_has() -> None:
+def test_the_shrink_is_seen_everywhere_before_the_growth_though_the_source_lends_all_it_has() -> None:
     bench = Bench(FakeCluster(lag=delays(0.2)))
     bench.converge(loan("a", "b", 4, GRANTING))
     assert bench.totals == {"a": cpu(0), "b": cpu(8), "c": cpu(4)}
@@ -144,7 +144,7 @@ def test_a_growth_whose_reply_was_lost_is_taken_back_before_the_source_grows() -
     bench.cluster.finish(work)
 
 
-def test_a_growth_whose_reply_was_lost_and_that_nobody_sees_yet_is_not_forgotten() -> None:
+def test_a_growth_whose_reply_was_lost_and_that_no_view_shows_yet_is_not_forgotten() -> None:
     bench = Bench(FakeCluster(lag=delays(0.0, 0.0, 0.0, 0.2)))
     bench.converge(loan("a", "b", 1, GRANTING, age_s=9))
     bench.cluster.upcoming(1, fail, after=True)
@@ -154,7 +154,7 @@ def test_a_growth_whose_reply_was_lost_and_that_nobody_sees_yet_is_not_forgotten
     assert not bench.cluster.violations, bench.cluster.violations[0]
 
 
-def test_a_shrink_whose_reply_was_lost_is_seen_by_everybody_before_the_growth() -> None:
+def test_a_shrink_whose_reply_was_lost_is_seen_everywhere_before_the_growth() -> None:
     bench = Bench(FakeCluster(lag=delays(0.2, 0.0, 0.2)))
     bench.cluster.upcoming(0, fail, after=True)
     with pytest.raises(LostReply):

@@ -188,7 +188,7 @@ class CapacityMachine(RuleBasedStateMachine):
     # -- what must hold ------------------------------------------------------------------------------------
 
     @invariant()
-    def nobody_can_add_up_more_than_there_is(self) -> None:
+    def no_observer_adds_up_more_than_there_is(self) -> None:
         if hasattr(self, "cluster"):
             assert not self.cluster.violations, self.cluster.violations[0]
 
@@ -220,7 +220,7 @@ class CapacityMachine(RuleBasedStateMachine):
         for _ in range(5):
             self.cluster.clock.sleep(1.5)
             self.turn()
-        self.nobody_can_add_up_more_than_there_is()
+        self.no_observer_adds_up_more_than_there_is()
         assert not self.leases
         assert self.cluster.is_at_base(), self.cluster.differences()
 

@@ -102,7 +102,7 @@ def one_round(world: World) -> set[str]:
     guarantees = Guarantees(usage, world.rules.teams)
     within = {one.id for one in queue if guarantees.count(one.ask)}
     verdicts = world.plan(queue)
-    for verdict in verdicts:  # those who are met now have it before anybody yields
+    for verdict in verdicts:  # those who are met now have it before any lease yields
         if verdict.grant is not None:
             usage.promise(verdict.grant)
     for verdict in verdicts:

@@ -120,7 +120,7 @@ def test_the_largest_amount_that_fits_is_granted_and_nothing_above_it(
 
 @MANY
 @given(worlds(), requests)
-def test_where_nobody_waits_the_outlook_is_what_is_granted_at_once(world: World, request: Request) -> None:
+def test_where_no_request_waits_the_outlook_is_what_is_granted_at_once(world: World, request: Request) -> None:
     asked, rules = request
     numbers = next(iter(POLICIES.values()))
     said = look_ahead(asked, world.nodes(), world.leases, world.usage(), (), {}, lambda _: rules, numbers, NOON)

@@ -75,7 +75,7 @@ def asks(draw: st.DrawFn) -> Ask:
 
 @settings(REPEATABLE, max_examples=examples(25), phases=[Phase.generate])
 @given(clusters(), st.integers(0, 10_000), st.sampled_from([1, 3, 100]), reserves)
-def test_nobody_starves(bases: list[Node], seed: int, depth: int, headroom: Headroom) -> None:
+def test_no_request_starves(bases: list[Node], seed: int, depth: int, headroom: Headroom) -> None:
     """Once overdue, a request waits for one longest lease at most, and another one for each older one that still waits.
 
     For everyone who is admitted another one comes, so that there is never enough for all; most are more urgent, of a
@@ -121,7 +121,7 @@ def _urgent_or_not(chance: random.Random) -> Ask:
 
 @REPEATABLE
 @given(clusters(), requests(), requests(prefix="late"), requests(most=6, prefix="now"), reserves, teams_of_one_world)
-def test_a_promised_start_is_kept_whoever_comes_behind(
+def test_a_promised_start_is_kept_whatever_comes_behind(
     bases: list[Node],
     queue: list[Waiting],
     behind: list[Waiting],
@@ -151,7 +151,7 @@ def test_a_promised_start_is_kept_whoever_comes_behind(
 
 @REPEATABLE
 @given(clusters(), requests(), requests(prefix="behind"), requests(most=6, prefix="now"), st.integers(0, 5))
-def test_nobodys_verdict_depends_on_those_behind(
+def test_no_verdict_depends_on_requests_behind(
     bases: list[Node], queue: list[Waiting], behind: list[Waiting], running: list[Waiting], depth: int
 ) -> None:
     blue = team("blue", guaranteed={"cpu": 2}, borrows={"cpu": 1}, lends={"cpu": 1})

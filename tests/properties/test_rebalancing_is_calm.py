@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape, snapshot
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from property_examples import examples
 
@@ -108,11 +108,11 @@ class World:
         self.leases[made.id] = made
         return made
 
-    def lend_long_ago(self, source: str, target: str) -> None:
+    def lend_earlier(self, source: str, target: str, seconds_ago: float = 3600.0) -> None:
         """By itself, and for long."""
         made = self.lend(source, target, cpu(1)[CPU], Cause.PRESSURE)
-        hour, day = timedelta(hours=1), timedelta(days=1)
-        self.leases[made.id] = replace(made, allocated_at=NOON - hour, expires_at=NOON + day)
+        ago, day = timedelta(seconds=seconds_ago), timedelta(days=1)
+        self.leases[made.id] = replace(made, allocated_at=NOON - ago, expires_at=NOON + day)
 
 
 def worlds(policies: st.SearchStrategy[SharingPolicy] = acting) -> st.SearchStrategy[World]:
@@ -130,7 +130,7 @@ def test_inside_the_band_nothing_is_borrowed_and_nothing_is_returned(
     world: World, loads: list[tuple[float, ...]], has_borrowed: bool
 ) -> None:
     if has_borrowed:
-        world.lend_long_ago("a", "b")
+        world.lend_earlier("a", "b")
     for use in loads:
         assert world.round(use, expected=use) == ()
 
@@ -152,7 +152,7 @@ def test_no_round_does_more_than_it_may_and_no_limit_is_passed(
 
 @REPEATABLE
 @given(worlds(), rounds_of(anything), st.lists(st.sampled_from(NAMES), max_size=2))
-def test_nobody_lends_and_borrows_the_same_kind_at_a_time(
+def test_no_node_lends_and_borrows_the_same_kind_at_a_time(
     world: World, loads: list[tuple[float, ...]], waiting: list[str]
 ) -> None:
     for use in loads:
@@ -162,13 +162,20 @@ def test_nobody_lends_and_borrows_the_same_kind_at_a_time(
 
 
 @REPEATABLE
-@given(worlds(), rounds_of(anything))
-def test_nothing_is_moved_or_returned_before_it_is_old_enough(world: World, loads: list[tuple[float, ...]]) -> None:
-    hold = timedelta(seconds=POLICIES[world.policy].min_hold_s)
+@given(worlds(), rounds_of(anything), st.floats(0.0, 2.0))
+@example(World(SharingPolicy.BALANCED, (4, 4, 4, 4)), [(0.0,) * 4] * 12, 1.0)
+def test_nothing_is_moved_or_returned_before_it_is_old_enough(
+    world: World, loads: list[tuple[float, ...]], holds_ago: float
+) -> None:
+    hold_s = POLICIES[world.policy].min_hold_s
+    world.lend_earlier("a", "b", holds_ago * hold_s)
+    ages: list[timedelta] = []
     for use in loads:
-        for action in world.round(use, expected=use[::-1]):
-            if isinstance(action, Move | Return):
-                assert world.now - ROUND - action.lease.allocated_at >= hold
+        actions = world.round(use, expected=use[::-1])
+        gone = [action.lease for action in actions if isinstance(action, Move | Return)]
+        ages += [world.now - ROUND - lease.allocated_at for lease in gone]
+    assume(ages)
+    assert min(ages) >= timedelta(seconds=hold_s)
 
 
 @REPEATABLE

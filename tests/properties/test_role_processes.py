@@ -123,7 +123,7 @@ class RunOfProcesses(RuleBasedStateMachine):
         self.most = most
         self.workload = workload(RoleSpec("worker", count=3, cpus=1, **more), RoleSpec("lone", cpus=1))
         self.processes = planned(**more)
-        self.everybody = dict(self.processes)
+        self.all_processes = dict(self.processes)
         self.held = list({id(one.held): one.held for one in self.processes.values()}.values())
         self.released: list[Held] = []
         self.failures: dict[str, int] = {}
@@ -141,7 +141,7 @@ class RunOfProcesses(RuleBasedStateMachine):
         for name, event in events.items():
             gang = self.processes[name].gang or ()
             status, instructions = handle(self.processes[name], event, self.now)
-            self.everybody[name] = self.processes[name] = status
+            self.all_processes[name] = self.processes[name] = status
             for one in instructions:
                 self.carry_out(name, one, gang)
         self.processes = {name: one for name, one in self.processes.items() if one.state is not ProcessState.ENDED}
@@ -165,7 +165,7 @@ class RunOfProcesses(RuleBasedStateMachine):
 
     def some(self, data: st.DataObject) -> list[str]:
         """Often all of them, so that gangs come up."""
-        names = st.sampled_from(sorted(self.everybody))
+        names = st.sampled_from(sorted(self.all_processes))
         return data.draw(st.just([*self.processes]) | st.lists(names, min_size=1, max_size=3, unique=True))
 
     @rule(data=st.data())
@@ -232,13 +232,13 @@ class RunOfProcesses(RuleBasedStateMachine):
 
     @invariant()
     def every_state_is_legal(self) -> None:
-        for status in self.everybody.values():
+        for status in self.all_processes.values():
             check(status)
-        assert self.actors == {name for name, one in self.everybody.items() if one.has_actor}
+        assert self.actors == {name for name, one in self.all_processes.items() if one.has_actor}
 
     @invariant()
     def restarts_stay_within_the_policy(self) -> None:
-        for status in self.everybody.values():
+        for status in self.all_processes.values():
             if "worker" in status.name:
                 assert status.restarts <= self.most
 

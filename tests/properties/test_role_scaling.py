@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from distributed_grid.decide.roles.scaling import NoReading, ScalingState, Way, follow_signal
@@ -64,6 +64,7 @@ def test_changes_are_at_least_a_rest_apart_and_at_most_a_step_large(
     found = [(0.0, start, NoReading("")), *run(scaling, between, start, steps)]
 
     changes = [(now, after - before) for (_, before, _), (now, after, _) in pairwise(found) if after != before]
+    assume(changes)
 
     assert all(abs(by) <= scaling.step for _, by in changes)
     assert all(later - earlier >= scaling.cooldown_seconds for (earlier, _), (later, _) in pairwise(changes))
@@ -75,13 +76,14 @@ def test_a_change_was_asked_for_all_the_while_before_it(
 ) -> None:
     start = data.draw(st.integers(*between))
     found = [(0.0, start, NoReading("")), *run(scaling, between, start, steps)]
+    changes = [number for number in range(1, len(found)) if found[number][1] != found[number - 1][1]]
+    assume(changes)
 
-    for number, ((_, before, _), (now, after, _)) in enumerate(pairwise(found), start=1):
-        if after != before:
-            # Several readings may have the time at which the signal went beyond its threshold: the last one counts.
-            readings = [reading for at, _, reading in found[1:number] if at > now - scaling.stable_seconds]
-            readings.append(found[number][2])
-            assert {side(scaling, reading) for reading in readings} == {Way.UP if after > before else Way.DOWN}
+    for number in changes:
+        (_, before, _), (now, after, reading) = found[number - 1], found[number]
+        # Several readings may have the time at which the signal went beyond its threshold: the last one counts.
+        readings = [reading for at, _, reading in found[1:number] if at > now - scaling.stable_seconds] + [reading]
+        assert {side(scaling, reading) for reading in readings} == {Way.UP if after > before else Way.DOWN}
 
 
 def side(scaling: Scaling, reading: float | NoReading) -> Way | None:

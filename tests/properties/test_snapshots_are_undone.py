@@ -1,6 +1,6 @@
 """A plan that is tried in a snapshot of capacity shows what would be, and leaves no trace."""
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sharing_worlds import TEAMS, World, asks, worlds
 
@@ -51,9 +51,10 @@ def test_after_a_try_everything_is_as_before(world: World, asked: list[Ask], dat
 def test_a_grant_that_is_added_counts_like_the_lease_that_it_becomes(world: World, asked: Ask) -> None:
     capacity = Snapshot(world.nodes(), world.usage(), world.leases)
     plan = plan_grant(asked, capacity, capacity.usage)
-    if isinstance(plan, Grant):
-        capacity.add(plan)
-        assert capacity[plan.source].free == world.nodes()[plan.source].free - plan.resources
-        assert capacity.usage.taken_on(plan.source) == world.usage().taken_on(plan.source) + plan.resources
-        again = plan_grant(asked, world.nodes(), world.usage())
-        assert again == plan, "what the snapshot was made of stays as it is"
+    assume(isinstance(plan, Grant))
+    assert isinstance(plan, Grant)
+    capacity.add(plan)
+    assert capacity[plan.source].free == world.nodes()[plan.source].free - plan.resources
+    assert capacity.usage.taken_on(plan.source) == world.usage().taken_on(plan.source) + plan.resources
+    again = plan_grant(asked, world.nodes(), world.usage())
+    assert again == plan, "what the snapshot was made of stays as it is"

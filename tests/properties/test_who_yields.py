@@ -3,11 +3,12 @@
 from dataclasses import replace
 from itertools import combinations
 
-from builders import NOON
-from hypothesis import given, settings
+import builders
+from builders import NOON, amounts, cpu
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property_examples import examples
-from sharing_worlds import LENDERS, World, asks, owners, rule_sets, worlds
+from sharing_worlds import LENDERS, TARGET, World, asks, owners, rule_sets, worlds
 
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.returns import coming_back, part_of
@@ -19,13 +20,22 @@ from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.resources import CPU, ResourceVector, total
+from distributed_grid.model.teams import Team, Teams
 
 MANY = settings(max_examples=examples(250))
 requests = st.tuples(asks(), rule_sets()) | owners()
 policies = st.sampled_from(list(POLICIES.values()))
 Request = tuple[Ask, Rules]
 BALANCED = POLICIES[SharingPolicy.BALANCED]
+
+ONE_LOAN = World(
+    bases={TARGET: amounts(cpu=2), "a": amounts(cpu=2)},
+    used={TARGET: amounts(), "a": amounts(cpu=1)},
+    leases=(builders.lease("b1", "a", TARGET, amount=1, team="blue", priority=AllocationPriority.LOW, age_s=3600),),
+)
+ITS_OWN: Request = (Ask(TARGET, CPU, cpu(1)[CPU], team="red"), Rules(teams=Teams([Team("red", amounts(cpu=20))])))
+"""Red asks for its own, which blue has: whatever the other examples are, here a lease certainly yields."""
 
 
 def plan(world: World, asked: Ask, rules: Rules, numbers: PolicyNumbers) -> Preemption | None:
@@ -61,8 +71,18 @@ def able(world: World, numbers: PolicyNumbers, source: str) -> list[Lease]:
     ]
 
 
+def test_the_fixed_example_is_one_where_a_lease_yields() -> None:
+    found = plan(ONE_LOAN, *ITS_OWN, BALANCED)
+
+    assert isinstance(granted(ONE_LOAN, *ITS_OWN), Refused)
+    assert isinstance(granted(ONE_LOAN, *ITS_OWN, *ONE_LOAN.leases), Grant)
+    assert found is not None
+    assert [victim.id for victim in found.victims] == ["b1"]
+
+
 @MANY
 @given(worlds(), requests, policies)
+@example(ONE_LOAN, ITS_OWN, BALANCED)
 def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, numbers: PolicyNumbers) -> None:
     asked, rules = request
     found = plan(world, asked, rules, numbers)
@@ -82,6 +102,7 @@ def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, nu
 
 @MANY
 @given(worlds(), requests, policies)
+@example(ONE_LOAN, ITS_OWN, BALANCED)
 def test_once_the_victims_are_returned_the_request_is_met_there(
     world: World, request: Request, numbers: PolicyNumbers
 ) -> None:
@@ -134,7 +155,8 @@ def test_no_team_gives_up_as_much_as_it_gets_for_the_same_node(
 
 @MANY
 @given(worlds(), requests, policies)
-def test_what_a_team_has_within_its_guarantee_is_taken_for_nobody_else(
+@example(ONE_LOAN, ITS_OWN, BALANCED)
+def test_what_a_team_has_within_its_guarantee_is_taken_for_no_other_team(
     world: World, request: Request, numbers: PolicyNumbers
 ) -> None:
     """And not for its own request above it. Only a reservation that is partly above goes whole, for a guarantee."""
@@ -155,6 +177,7 @@ def test_what_a_team_has_within_its_guarantee_is_taken_for_nobody_else(
 
 @MANY
 @given(worlds(), owners())
+@example(ONE_LOAN, ITS_OWN)
 def test_what_a_team_is_sure_of_comes_back_from_those_who_have_more_under_every_policy(
     world: World, request: Request
 ) -> None:

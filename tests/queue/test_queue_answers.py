@@ -56,7 +56,7 @@ def test_a_plan_that_fits() -> None:
     }
 
 
-def test_a_plan_for_which_somebody_would_yield() -> None:
+def test_a_plan_for_which_another_lease_would_yield() -> None:
     low = AllocationPriority.LOW
     lent = lease("b1", amount=6, priority=low, age_s=1000.0, team="web", expires_at=NOON + timedelta(minutes=30))
     full = replace(node("gpu1", cpus=8), total=cpu(2), free=cpu(0))

@@ -58,7 +58,7 @@ def tell(store: KeyValueStore, members: int = 2, **of_first: Any) -> None:
 
 
 def target(run: AttachedRun) -> Any:
-    return run["worker"]._endpoints()[0].target
+    return run.endpoints("worker")[0].target
 
 
 def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(
@@ -66,11 +66,11 @@ def test_a_control_service_that_was_silent_is_asked_again_and_restarts_are_seen(
 ) -> None:
     before = target(run)
     store.silent = 2
-    until(lambda: not run._loop.wake() and not store.silent, what="it has not answered twice")
+    until(lambda: not store.silent, what="it has not answered twice")
     assert target(run) is before, "who was there is still called"
 
     tell(store, restarts=1, pid=7)
-    until(lambda: run._loop.wake() or target(run) is not before, what="the new one is known")
+    until(lambda: target(run) is not before, what="the new one is known")
 
 
 def test_a_run_is_followed_after_an_unforeseen_error(run: AttachedRun, store: KeyValueStore) -> None:
@@ -81,9 +81,9 @@ def test_a_run_is_followed_after_an_unforeseen_error(run: AttachedRun, store: Ke
         raise RuntimeError("unforeseen")
 
     store.read = fail
-    until(lambda: run._loop.wake() or failed.is_set(), what="a look has failed")
+    until(lambda: failed.is_set(), what="a look has failed")
     tell(store, members=3)
-    until(lambda: run._loop.wake() or run["worker"].size == 3, what="the new member is known")
+    until(lambda: run["worker"].size == 3, what="the new member is known")
 
 
 def test_who_waits_is_patient_with_a_silent_control_service(run: AttachedRun, store: KeyValueStore) -> None:
@@ -113,19 +113,19 @@ def test_what_was_read_earlier_never_has_the_last_word(run: AttachedRun, store: 
 def test_members_have_the_concurrency_that_their_owner_tells(store: KeyValueStore) -> None:
     tell(store, concurrency=4)
     with AttachedRun("run-1") as run:
-        assert [endpoint.concurrency for endpoint in run.group("worker", object)._endpoints()] == [4, 1]
+        assert [endpoint.concurrency for endpoint in run.endpoints("worker")] == [4, 1]
 
 
 def test_references_are_forgotten_when_they_are_over(run: AttachedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
-    (endpoint, _) = run["worker"]._endpoints()
+    (endpoint, _) = run.endpoints("worker")
     run["worker"].choose()
     endpoint.remember(object())
 
-    until(lambda: run._loop.wake() or not endpoint.outstanding, what="it is forgotten")
+    until(lambda: not endpoint.outstanding, what="it is forgotten")
 
 
-def test_who_was_detached_calls_nobody_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:
+def test_who_was_detached_calls_no_member_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:
     run.detach()
     tell(store, members=4)
 

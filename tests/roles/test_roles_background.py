@@ -17,6 +17,6 @@ def test_work_that_never_ends_does_not_keep_the_process_from_ending() -> None:
     assert reading.result(60) is True
 
 
-def test_what_it_raises_is_for_whoever_asks() -> None:
+def test_what_it_raises_is_for_its_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         in_background("a-wrong-signal", lambda: 1 / 0).result(60)

@@ -92,5 +92,5 @@ def test_the_one_whose_own_constructor_failed_is_told_first(looks: list[list[Fau
     assert "worker 0" in error.because[-1]
 
 
-def test_where_nobody_else_failed_it_is_its_own_fault() -> None:
+def test_where_no_other_failed_it_is_its_own_fault() -> None:
     assert launched([IN_VAIN]).role == "worker"

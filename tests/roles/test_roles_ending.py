@@ -86,7 +86,7 @@ def test_who_was_interrupted_goes_on_with_what_is_left() -> None:
 
 
 @pytest.mark.parametrize(("times", "left"), [(0, []), (1, []), (99, ["run-1"])])
-def test_a_record_is_removed_also_if_nobody_answers_for_a_moment(times: int, left: list[str]) -> None:
+def test_a_record_is_removed_also_if_the_store_is_silent_for_a_moment(times: int, left: list[str]) -> None:
     records = RoleRecords(Silent(times))
     records.write_record(a_run())
 
@@ -104,7 +104,7 @@ def test_why_a_run_failed_stays_to_be_read() -> None:
     assert records.read_record("run-1") == a_run(state="failed")
 
 
-def test_who_left_ray_and_finds_nobody_does_not_wait_for_the_cluster() -> None:
+def test_who_left_ray_and_gets_no_answer_does_not_wait_for_the_cluster() -> None:
     class Gone(Silent):
         def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
             raise Unavailable("Ray's control service does not answer")
@@ -120,7 +120,6 @@ def test_who_left_ray_and_finds_nobody_does_not_wait_for_the_cluster() -> None:
 
 
 def test_all_that_lives_ends_before_its_process_leaves_ray_the_youngest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distributed_grid.roles.ending._hook_into_ray", lambda: None)
     living, ended = RayExit(), []
 
     def end(name: str) -> None:

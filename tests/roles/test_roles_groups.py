@@ -219,7 +219,7 @@ def test_who_does_not_come_back_in_time_is_late_and_the_others_have_answered() -
         group[1].options(deadline_s=0.01).step.remote()
 
 
-def test_who_goes_for_good_while_somebody_waits_is_lost_and_was_never_called() -> None:
+def test_a_member_that_goes_for_good_while_a_caller_waits_is_lost_and_was_never_called() -> None:
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(2, transport)
     endpoints[1].disconnect("it restarts")
@@ -267,7 +267,7 @@ def test_an_empty_role_answers_nothing_but_a_run_that_is_over_says_so() -> None:
 
 
 @given(st.data(), st.integers(1, 6), st.integers(0, 20), st.integers(1, 3))
-def test_map_gives_each_shard_out_once_and_keeps_their_order_whoever_is_done_first(
+def test_map_gives_each_shard_out_once_and_keeps_their_order_whichever_is_done_first(
     data: st.DataObject, members: int, shards: int, at_once: int
 ) -> None:
     working: Counter[int] = Counter()
@@ -330,7 +330,7 @@ def test_who_was_lost_gets_no_more_shards_until_it_is_back() -> None:
     assert 1 in found[6:]
 
 
-def test_map_waits_for_somebody_to_come_back_where_all_are_away() -> None:
+def test_map_waits_for_a_member_to_come_back_where_all_are_away() -> None:
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(2, transport)
     for endpoint in endpoints:
@@ -372,7 +372,7 @@ def test_who_is_added_during_a_map_gets_its_part_and_who_goes_gets_no_more() -> 
     assert group[:].map("step", range(2)) == [1, 1]
 
 
-def test_map_goes_on_when_somebody_is_back() -> None:
+def test_map_goes_on_when_a_member_is_back() -> None:
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(2, transport)
     for endpoint in endpoints:

@@ -1,4 +1,4 @@
-"""What anybody may ask of runs: names of lost ones, waiting for an end, and what is forgotten by itself."""
+"""What any process may ask of runs: names of lost ones, waiting for an end, and what is forgotten by itself."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -124,7 +124,7 @@ def test_a_run_that_dies_while_its_end_is_waited_for_is_cleared_away(
 def test_what_a_lost_run_holds_is_freed_though_its_record_stays_to_be_seen(
     records: RoleRecords, store: FakeKeyValueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distributed_grid.roles.known_runs._SURE_S", 0.0)
+    monkeypatch.setattr("distributed_grid.roles.known_runs.SURE_S", 0.0)
     records.write_record(a_run("run-2"))
 
     KnownRuns(records).free_lost()

@@ -503,7 +503,7 @@ def test_an_actor_between_two_lives_is_called_by_its_old_handle_and_then_by_its_
 
 
 class Shy:
-    """Does not want to know everybody."""
+    """Fails when it meets `limit` peers."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -555,7 +555,7 @@ class Returns:
         return "nothing"
 
 
-def test_what_cannot_be_read_back_is_an_error_and_nobody_waits_for_it_for_ever() -> None:
+def test_what_cannot_be_read_back_is_an_error_and_no_caller_waits_for_it_for_ever() -> None:
     with LocalRun(Workload("w", (RoleSpec("one", Returns), RoleSpec("two", Returns)))) as run:
         made = run["one"][0].submit("unreadable")
         with pytest.raises((MemberFailed, TypeError)):

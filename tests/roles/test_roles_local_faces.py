@@ -38,7 +38,7 @@ def test_members_that_come_later_have_the_config_that_the_run_began_with() -> No
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_on_peers_returns_concerns_nobody(is_async: bool) -> None:
+def test_what_on_peers_returns_is_not_used(is_async: bool) -> None:
     class Plain:
         def on_peers(self, peers: Any) -> Any:
             return threading.Lock()
@@ -90,7 +90,7 @@ def test_nothing_comes_after_the_last_reference_of_a_stream() -> None:
     assert list(stream) == values[:2]
 
 
-def test_a_peer_is_whoever_has_its_rank_and_one_that_is_gone_is_told_by_the_reference() -> None:
+def test_a_peer_is_the_member_that_has_its_rank_and_one_that_is_gone_is_told_by_the_reference() -> None:
     class Watcher:
         def on_peers(self, peers: Any) -> None:
             self.known = max(getattr(self, "known", ()), peers["counter"], key=len)
@@ -117,7 +117,7 @@ class Working:
         return Working.free.wait(120)
 
 
-def test_a_role_follows_its_queue_up_and_down_and_nobody_loses_a_call() -> None:
+def test_a_role_follows_its_queue_up_and_down_and_no_call_is_lost() -> None:
     Working.free.clear()
     scaling = Scaling("queue", up_at=2, down_at=0.5, every_seconds=0.01, stable_seconds=0, cooldown_seconds=0)
     with LocalRun(Workload("w", (RoleSpec("worker", cls=Working, count=(1, 3), scaling=scaling),))) as run:

@@ -64,7 +64,7 @@ def test_calls_of_this_process_that_are_on_their_way_are_waited_for(keep: Keep) 
     assert len(run.killed) == 1
 
 
-def test_calls_that_are_over_keep_nobody_though_the_roster_has_forgotten_it(keep: Keep) -> None:
+def test_calls_that_are_over_keep_no_member_though_the_roster_has_forgotten_it(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 2)))
     endpoint, call = run.process("worker", 1).endpoints[0], Ref()
     endpoint.count_by(unfinished)
@@ -80,7 +80,7 @@ def test_calls_that_are_over_keep_nobody_though_the_roster_has_forgotten_it(keep
     assert len(run.killed) == 1 and "had 1 calls" not in run.told
 
 
-def test_newcomers_that_do_not_start_take_nobody_along_who_has_one_of_their_names_now(keep: Keep) -> None:
+def test_newcomers_that_do_not_start_take_no_member_along_that_has_one_of_their_names_now(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(2, 4), scaling=Scaling(lambda: 0.5, 1, 0, **AT_ONCE)))
     run.actors.waits = {"worker/2", "worker/3"}
     scaled(run, "worker", 4)
@@ -218,7 +218,7 @@ def test_what_is_borrowed_is_returned_when_the_signal_asks_for_no_more(keep: Kee
     assert not client.out and run.parts.wanted["worker"] == 1 and run.parts.state == "running"
 
 
-def test_what_is_borrowed_is_returned_when_somebody_else_has_the_room(keep: Keep) -> None:
+def test_what_is_borrowed_is_returned_when_another_program_has_the_room(keep: Keep) -> None:
     run, client = borrowing(keep, full(lender("n2", 4)), 1, [0.5])
     assert client.out == ["b1"]
     for _ in range(30):

@@ -34,7 +34,7 @@ class Own(Enum):
 
 
 def spec_of(manager: RayResourceManager, role: Any) -> Any:
-    return manager._roles[role_text(role)].spec
+    return manager.spec(role)
 
 
 def registered(*args: Any, **said: Any) -> Any:

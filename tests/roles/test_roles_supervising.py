@@ -12,7 +12,6 @@ from live_grid import until
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.roles.processes import ProcessState, Unanswered
 from distributed_grid.model.roles.spec import RoleSpec
-from distributed_grid.roles.supervision import health
 
 Keep = Callable[..., KeptRun]
 
@@ -241,13 +240,13 @@ def test_faults_outlive_a_round_that_raised_after_they_were_found(keep: Keep, mo
     assert run.process("worker").status.restarts == 2 and run.ranks("worker") == [0]
 
 
-def test_queues_are_counted_again_after_a_count_that_raised(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_counted_again_after_a_count_that_raised(keep: Keep) -> None:
     run = keep(worker(count=1))
-    monkeypatch.setattr(health, "_count", _raises(RuntimeError("once")))
+    run.workers = _raises(RuntimeError("once"))
     for _ in range(6):
         run.round()
     counted: list[Any] = []
-    monkeypatch.setattr(health, "_count", lambda raylets: counted.append(raylets) or {})
+    run.workers = lambda raylets: counted.append(raylets) or {}
     for _ in range(6):
         run.round()
 

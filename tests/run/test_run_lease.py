@@ -86,6 +86,7 @@ class Controller:
         self.renewed += 1
 
     def leave(self, *_: object) -> None: ...
+    def release_boost(self, *_: object) -> None: ...
     def close(self) -> None: ...
 
 
@@ -98,7 +99,7 @@ def test_the_lease_is_renewed_after_an_unforeseen_error(
     until(lambda: controller.asked > 3, what="it is looked at after the error")
     renewed = controller.renewed
     until(lambda: controller.renewed > renewed, what="it is renewed after the error")
-    lease._loop.stop()
+    lease.give_back()
     assert lease.ended is None
     assert "RuntimeError: unforeseen" in "".join(capsys.readouterr())
 

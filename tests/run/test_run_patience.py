@@ -24,7 +24,7 @@ HUNG_UP = ReceivedSignal(signal.SIGHUP, None)
         (SENT, ReceivedSignal(signal.SIGTERM, 43), 0.01, True),
     ],
 )
-def test_a_second_request_is_one_that_somebody_made_again(
+def test_a_second_request_is_one_that_was_made_again(
     first: ReceivedSignal, then: ReceivedSignal, after_s: float, insists: bool
 ) -> None:
     assert EndRequest(first, 100.0).is_insisted_on(then, 100.0 + after_s) is insists

@@ -36,7 +36,7 @@ def test_how_it_ended_is_kept(runs: Runs) -> None:
     assert shown["began_at"].endswith("Z")
 
 
-def test_one_whose_process_is_gone_is_lost_even_if_its_number_is_somebody_elses_by_now(runs: Runs) -> None:
+def test_one_whose_process_is_gone_is_lost_even_if_another_has_its_number_by_now(runs: Runs) -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     run = runs.begin("train.py", isolation="group", detached=True)

@@ -446,7 +446,7 @@ def test_a_task_that_waits_can_be_taken_back_as_a_request(lab: WholeGrid) -> Non
     assert not lab.service.queue
 
 
-def test_a_strategy_that_fails_keeps_nobody_else_from_what_comes_back(lab: WholeGrid) -> None:
+def test_a_strategy_that_fails_keeps_no_other_task_from_what_comes_back(lab: WholeGrid) -> None:
     @register_strategy("broken-later")
     def broken(columns: NodeColumns, _sought: Sought) -> Any:
         if not fails:
@@ -515,7 +515,7 @@ def test_nothing_is_left_of_a_gang_that_a_crash_cut_off(lab: WholeGrid) -> None:
 # -- ends ------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_nobody_completes_gives_its_place_back_in_the_end(lab: WholeGrid) -> None:
+def test_a_task_that_is_never_completed_gives_its_place_back_in_the_end(lab: WholeGrid) -> None:
     assert schedule(lab, cpu=2, duration_seconds=10)
     lab.wait(70.0)
     assert lab.leases
@@ -570,7 +570,7 @@ def test_what_was_promised_in_a_boost_and_cannot_be_written_was_not_promised(
     assert schedule(lab, "two", cpu=4, node="a")
 
 
-def test_a_task_in_a_boost_that_nobody_completes_does_not_hold_its_place_for_ever(lab: WholeGrid) -> None:
+def test_a_task_in_a_boost_that_is_never_completed_does_not_hold_its_place_for_ever(lab: WholeGrid) -> None:
     lab.cluster.start("a", 4)
     boost = reserved_boost(lab)
     assert schedule(lab, cpu=3, node="a", duration_seconds=10)
@@ -611,7 +611,7 @@ def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> Non
     assert [(round(o.predicted.said, 6), o.happened) for o in outcomes] == [(round(first.confidence, 6), True)]
 
     schedule(lab, "bad", cpu=1, node="a", duration_seconds=60)
-    lab.engine.watching._telemetry.answers["a"] = reading(cpus=4.0, cpu_used=3.9)  # type: ignore[union-attr]
+    lab.telemetry.answers["a"] = reading(cpus=4.0, cpu_used=3.9)
     lab.wait(80.0)  # longer than it was to be watched: no report of its end is needed
     assert [o.happened for o in tasks(lab).state.calibrator.outcomes] == [True, False]
     assert complete(lab, "bad")
@@ -623,7 +623,7 @@ def test_what_was_said_is_held_against_what_happened(measured: WholeGrid) -> Non
 def test_a_busy_node_is_less_sure(measured: WholeGrid) -> None:
     lab = measured
     calm = schedule(lab, "one", cpu=1, node="a")
-    lab.engine.watching._telemetry.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
+    lab.telemetry.answers["b"] = reading(cpus=4.0, cpu_used=3.0)
     lab.wait(20.0)
     assert schedule(lab, "two", cpu=1, node="b").confidence < calm.confidence
 
@@ -638,7 +638,7 @@ def test_one_that_started_late_did_not_do_as_was_said(measured: WholeGrid) -> No
     assert list(tasks(lab).state.delays.known) == [pytest.approx(8.0, abs=0.1)]
 
 
-def test_where_nobody_measures_nothing_is_learnt(lab: WholeGrid) -> None:
+def test_without_measurements_nothing_is_learnt(lab: WholeGrid) -> None:
     assert schedule(lab, cpu=1)
     assert complete(lab)
     assert not tasks(lab).state.calibrator.outcomes
@@ -646,7 +646,7 @@ def test_where_nobody_measures_nothing_is_learnt(lab: WholeGrid) -> None:
 
 def test_a_strategy_of_the_request_is_followed_on_what_is_measured(measured: WholeGrid) -> None:
     lab = measured
-    lab.engine.watching._telemetry.answers["b"] = reading(cpus=4.0, cpu_used=3.0)  # type: ignore[union-attr]
+    lab.telemetry.answers["b"] = reading(cpus=4.0, cpu_used=3.0)
     lab.wait(20.0)
     apart = replace(SchedulingRequest(task_id="x", strategy="load-balanced"), anti_affinity={"nodes": ["a"]})
     assert lab.run(tasks(lab).schedule(apart, who="ann")).node == "c"

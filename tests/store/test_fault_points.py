@@ -19,7 +19,7 @@ def run(orders: Path | None) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", PASSES], env=env, stdout=subprocess.PIPE, text=True)
 
 
-def test_nothing_happens_where_nobody_asked_for_it(tmp_path: Path) -> None:
+def test_nothing_happens_where_no_test_asked_for_it(tmp_path: Path) -> None:
     assert run(None).communicate()[0] == "through\n"
     assert run(tmp_path / "orders").communicate()[0] == "through\n"
 

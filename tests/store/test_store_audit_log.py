@@ -216,7 +216,7 @@ def test_a_disk_that_hangs_holds_up_no_event_loop_and_all_lines_come_in_order(qu
     assert [entry["n"] for entry in AuditLog(queued.path).read()] == list(range(100))
 
 
-def test_whoever_reads_sees_what_was_appended_before(queued: QueuedAuditLog) -> None:
+def test_a_reader_sees_what_was_appended_before(queued: QueuedAuditLog) -> None:
     async def note_and_read() -> list[str]:
         queued.append("first", NOON)
         queued.append("second", NOON)

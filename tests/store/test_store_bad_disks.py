@@ -101,7 +101,7 @@ def test_what_is_damaged_on_a_read_only_disk_is_told_and_kept_once_it_can_be(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to be root, to become a user who may not write")
-def test_a_folder_of_somebody_else_is_said_to_be(tmp_path: Path, a_lease: Any, lab: Lab) -> None:
+def test_a_folder_of_another_user_is_said_to_be(tmp_path: Path, a_lease: Any, lab: Lab) -> None:
     boosts = BoostFile(tmp_path / "resource_boosts.json")
     boosts.save((a_lease("b1"),), lab)
     for path in (tmp_path, *tmp_path.parents[:-2]):

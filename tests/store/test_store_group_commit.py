@@ -68,7 +68,7 @@ def test_who_comes_during_a_write_waits_for_the_next_one() -> None:
     asyncio.run(scene())
 
 
-def test_an_error_reaches_all_who_waited_for_that_write_and_nobody_else() -> None:
+def test_an_error_reaches_all_who_waited_for_that_write_and_no_others() -> None:
     async def scene() -> None:
         ledger = Ledger()
         ledger.error = OSError("disk full")

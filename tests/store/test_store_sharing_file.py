@@ -36,7 +36,7 @@ def test_what_was_saved_comes_back_as_it_was(file: SharingFile) -> None:
     assert file.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_where_there_is_no_file_nobody_waits(file: SharingFile) -> None:
+def test_where_there_is_no_file_no_request_waits(file: SharingFile) -> None:
     assert file.load(LAB) == (SharingRecord(), ())
 
 

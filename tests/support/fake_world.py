@@ -202,7 +202,7 @@ class FakeWorld:
         return {name: diff for name, diff in found.items() if diff}
 
     def settle_excuses(self) -> None:
-        """A round is over, and everybody has seen it: what it took back can no longer excuse anything."""
+        """A round is over, and all views show it: what it took back can no longer excuse anything."""
         if all(n.next_event() is None for n in self._alive()):
             self._excused = _smaller(self._excused, self._excess())
 

@@ -111,17 +111,24 @@ class KeptRun:
         """What is free; nothing that the run starts is taken from it."""
         self.client: Any = None
         self.records = RoleRecords(FakeKeyValueStore())
+        self.workers: Callable[[list[Any]], dict[str, Any]] = lambda raylets: {}
+        """What nodes answer when they are asked for their workers."""
         registry = EndpointRegistry("run-1")
         for role in workload.roles:
             registry.add_role(role.name)
         process_set = ProcessSet("run-1", self.actors, registry)  # type: ignore[arg-type]
         self.parts = RunParts("run-1", workload, process_set, self.places, self)  # type: ignore[arg-type]
         reader = SignalReader(self.parts, lambda _: None)  # type: ignore[arg-type, return-value]
-        self.health = Health(process_set, SimpleNamespace(raylets=lambda: []), 15.0)  # type: ignore[arg-type]
+        self.health = Health(
+            process_set,
+            SimpleNamespace(raylets=lambda: []),  # type: ignore[arg-type]
+            15.0,
+            lambda raylets: self.workers(raylets),
+        )
         self.following = Following(self.parts, reader.read)
         self.supervisor = Supervisor(self.parts, self.records, self.health, self.following)
         self.ended = ""
-        self.supervisor._on_down = self._down
+        self.supervisor.on_down = self._down
         found = plan_workload(workload, self.look().inventory)
         assert isinstance(found, Placement)
         self.parts.occupy(found, self.look())
@@ -143,7 +150,7 @@ class KeptRun:
     def round(self, after_s: float = 1.1) -> None:
         """One round of the supervisor, so much later; signals that were asked have been read by then."""
         self.clock.sleep(after_s)
-        futures.wait(self.following._readings.values())
+        futures.wait(self.following.under_way)
         self.supervisor.tick()
 
     def process(self, role: str, rank: int = 0) -> ManagedProcess:

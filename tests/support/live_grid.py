@@ -217,7 +217,7 @@ class LiveGrid:
         until(self.is_at_base, 10, "every node at base")
 
     def resize(self, name: str, **resources: float) -> dict[str, float]:
-        """Behind grid's back, as anybody can who reaches Ray; what the node has then."""
+        """Behind grid's back, as any program can that reaches Ray; what the node has then."""
         gcs = ray._raylet.GcsClient(address=self.address)
         return gcs.resize_raylet_resource_instances(self.ids[name], resources)
 

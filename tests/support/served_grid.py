@@ -68,6 +68,7 @@ class ServedGrid:
         telemetry: FakeTelemetry | None = None,
         node_owners: Mapping[str, list[str]] | None = None,
         teams: list[dict[str, Any]] | None = None,
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
         """`telemetry`: what its first look, which may come at any time, is to find already."""
         owners = node_owners or {}
@@ -81,7 +82,7 @@ class ServedGrid:
                 "name": "lab",
                 "resource_sharing": LENDS_ALL | {"teams": teams or []},
                 "nodes": [{"name": name, "owners": owners.get(name, [])} for name in nodes],
-                "limits": {"requests_per_second": 1000},  # tests are in a hurry
+                "limits": {"requests_per_second": 1000} | dict(limits or {}),  # tests are in a hurry
             }
         )
         self.left = 0
@@ -122,11 +123,11 @@ class ServedGrid:
         hosts = self.listening.allow_hosts
         self.app = make_app(engine, tokens, lambda: where, self._leave, hosts, self.role_records)
         self.app.add_middleware(AnswersChecked, wrong=self.wrong_answers)
-        self._server = make_server(self.app, self.listening)
-        self._server.install_signal_handlers = lambda: None
+        self.server = make_server(self.app, self.listening)
+        self.server.install_signal_handlers = lambda: None
         self.home.controller.write_text(json.dumps(where))
         self._ready.set()
-        await self._server.serve(sockets=[socket])
+        await self.server.serve(sockets=[socket])
         await engine.stop()
 
     async def _leave(self) -> None:
@@ -134,7 +135,7 @@ class ServedGrid:
 
     def close(self) -> None:
         self.client.close()
-        self._server.should_exit = True
+        self.server.should_exit = True
         self._thread.join(120)
         assert not self._thread.is_alive(), "the controller did not end"
         assert not self.wrong_answers, self.wrong_answers[:5]

@@ -69,7 +69,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """Whichever pool a call is meant for, the seed decides when it runs; the audit log disturbs no other."""
-        return super().run_in_executor(self.audit if executor is threads.AUDIT._executor else None, func, *args)
+        return super().run_in_executor(self.audit if executor is threads.AUDIT.executor else None, func, *args)
 
     def _check_closed(self) -> None:
         """What a dead process left is swept up at any time after, perhaps in another test; that is no news."""
@@ -131,10 +131,10 @@ class _Engine(Engine):
     ) -> None:
         super().__init__(cluster, config, home, adopt=adopt, now=now, telemetry=telemetry, control=control)
         self.disk_is_full = False
-        self.parts.applier._capacity = _Capacity(cluster)
+        self.parts.applier.capacity = _Capacity(cluster)
         self.parts.file.save = self._saving(self.parts.file.save)  # type: ignore[method-assign]
         self.failures: list[BaseException] = []
-        self._reconciler.turn = self._turning(self._reconciler.turn)  # type: ignore[method-assign]
+        self.reconciler.turn = self._turning(self.reconciler.turn)  # type: ignore[method-assign]
 
     def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """A write is a step like a call to the cluster: it may fail, or be the last thing before a crash."""
@@ -179,7 +179,7 @@ class WholeGrid:
     ) -> None:
         """Without `telemetry` nothing is measured, and nothing rebalanced; without `control` no process is moved."""
         self.cluster = cluster
-        self._telemetry = telemetry
+        self.telemetry = telemetry
         self._control = control
         self.clock = cluster.clock
         self.config = config
@@ -208,9 +208,7 @@ class WholeGrid:
             self._executor = _Executor(self._loop, self._seed + self._lives)
             self._loop.set_default_executor(self._executor)
             self._loop.set_exception_handler(lambda loop, context: None)
-            self._engine = _Engine(
-                self.cluster, self.config, self.home, self.now, adopt, self._telemetry, self._control
-            )
+            self._engine = _Engine(self.cluster, self.config, self.home, self.now, adopt, self.telemetry, self._control)
             self._engine.disk_is_full = self._disk_is_full
             try:
                 self.run(self._engine.start(strict=strict))
@@ -315,7 +313,7 @@ class WholeGrid:
 
     @property
     def reconciler(self) -> Reconciler:
-        return self._engine._reconciler
+        return self._engine.reconciler
 
     @property
     def leases(self) -> dict[str, Lease]:

@@ -7,7 +7,7 @@ nothing else takes by itself: outside Ray's worker ports and outside the range f
 import random
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -99,23 +99,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def own_address(*, facing: str | None = None) -> str:
-    """This host's address as Ray finds it: the one that faces the outside, or the one that faces `facing`.
-
-    Nothing is sent. Ray never keeps 127.0.0.1 if there is another address, so a cluster at 127.0.0.1 would report a
-    different one.
-    """
-    if facing is not None and (found := _facing(facing)) is not None and not found.startswith("127."):
-        return found
-    if (found := _facing("8.8.8.8")) is not None:
-        return found
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
-
-
-def _facing(host: str) -> str | None:
+def address_facing(host: str) -> str | None:
     """The address of this host from which packets to that one would come; None if there is no route to it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -123,3 +107,21 @@ def _facing(host: str) -> str | None:
             return str(probe.getsockname()[0])
         except OSError:
             return None
+
+
+def own_address(*, facing: str | None = None, route_to: Callable[[str], str | None] = address_facing) -> str:
+    """This host's address as Ray finds it: the one that faces the outside, or the one that faces `facing`.
+
+    `route_to`: this host's address on the way to another host.
+
+    Nothing is sent. Ray never keeps 127.0.0.1 if there is another address, so a cluster at 127.0.0.1 would report a
+    different one.
+    """
+    if facing is not None and (found := route_to(facing)) is not None and not found.startswith("127."):
+        return found
+    if (found := route_to("8.8.8.8")) is not None:
+        return found
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "127.0.0.1"

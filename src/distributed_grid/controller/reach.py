@@ -39,7 +39,7 @@ def connect(address: str, **options: object) -> Unreached | None:
         quiet = {"namespace": "grid", "log_to_driver": False, "logging_level": logging.ERROR}
         ray.init(address=address, **(quiet | options))
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds, for example for a missing token
-        return Unreached(_trouble(error), in_one_line(error))
+        return Unreached(trouble_of(error), in_one_line(error))
     return None
 
 
@@ -65,7 +65,7 @@ def _connect_to_the_one_here(options: dict[str, Any]) -> Unreached | None:
     return replace(unreached, why=f"{here}: {unreached.why}") if unreached else None
 
 
-def _trouble(error: Exception) -> Trouble:
+def trouble_of(error: Exception) -> Trouble:
     if isinstance(error, ray.exceptions.AuthenticationError):
         return Trouble.TOKEN
     if "Version mismatch" in str(error):

@@ -56,7 +56,7 @@ class Story:
     def play(self) -> list[Finding]:
         """All steps in order. A refused command ends the story and counts as a failed claim."""
         try:
-            for title, step in self._steps():
+            for title, step in self.steps():
                 self._show.step(title)
                 step()
         except GridError as error:
@@ -66,7 +66,7 @@ class Story:
                 self._grid.release_what_is_left()
         return self.findings
 
-    def _steps(self) -> list[tuple[str, Callable[[], None]]]:
+    def steps(self) -> list[tuple[str, Callable[[], None]]]:
         return [
             ("What the nodes have", self.base_capacity),
             (f"A job that is too big for {TARGET}", self.a_job_waits),

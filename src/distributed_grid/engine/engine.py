@@ -130,7 +130,7 @@ class Engine:
         self.service = BoostService(self.parts)
         self._adopt = adopt
         self._recovery = Recovery(self.parts, adopt=adopt)
-        self._reconciler = Reconciler(self.parts, self._recovery)
+        self.reconciler = Reconciler(self.parts, self._recovery)
         self.watching = Watching(self.parts, telemetry) if telemetry is not None else None
         if self.watching is None:
             self.parts.observer.hardware = AskedOnce(cluster)
@@ -160,7 +160,7 @@ class Engine:
         read. The engine starts even if the store cannot be written: lent capacity must return all the same. If another
         process holds the lock, `start` raises `AlreadyRunning`. After any error, `start` can be repeated.
         """
-        self._recovery = self._reconciler.recovery = Recovery(self.parts, adopt=self._adopt)
+        self._recovery = self.reconciler.recovery = Recovery(self.parts, adopt=self._adopt)
         self._recovery.lock(strict=strict)
         try:
             await self._start(strict=strict)
@@ -181,9 +181,9 @@ class Engine:
         p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
         # What a crash interrupted is settled before any request is answered.
         for _ in range(_TRIES):
-            if await self._reconciler.try_turn():
+            if await self.reconciler.try_turn():
                 break
-        self._reconciler.start()
+        self.reconciler.start()
         self.service.queue.start()
         self.scheduling.start()
         if self.watching is not None:
@@ -243,7 +243,7 @@ class Engine:
 
     @property
     def auditor(self) -> Auditor:
-        return Auditor(self.parts, self._reconciler)
+        return Auditor(self.parts, self.reconciler)
 
     @property
     def is_degraded(self) -> bool:
@@ -315,7 +315,7 @@ class Engine:
             await self.watching.stop()
         await self.scheduling.stop()
         await self.service.queue.stop()
-        await self._reconciler.stop()
+        await self.reconciler.stop()
         await self.parts.flush()
         with contextlib.suppress(StoreBroken):
             await self.parts.commit_sharing()

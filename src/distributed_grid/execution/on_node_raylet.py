@@ -32,6 +32,8 @@ class OwnRay:
         """`arguments`: of `ray start`, except the ports of its agents and, for a head, its folder for files."""
         self._arguments, self._environment = arguments, dict(environment or {})
         self._tries = 0
+        self.folder = ""
+        """Of its log and, for a head, of all its files; it goes with Ray."""
         self._start()
 
     def _start(self) -> None:
@@ -46,7 +48,7 @@ class OwnRay:
         self._log = open(log, "x+b")  # noqa: SIM115 - the folder goes with Ray, but its log is still read
         self._failed: str | None = None
         self._over = threading.Event()
-        self._folder = folder
+        self.folder = folder
         self._kept = Kept()
         self._kept.tell(
             start={
@@ -86,7 +88,7 @@ class OwnRay:
         return f"it was not up after {time.monotonic() - began:.0f} s: {_last_lines(self._said())}"
 
     def _signs(self) -> tuple[int, int, float]:
-        return self._tries, len(self._said()), _cpu_seconds(self._folder)
+        return self._tries, len(self._said()), _cpu_seconds(self.folder)
 
     def _gets_on(self, before: tuple[int, int, float], seconds: float) -> bool:
         now = self._signs()

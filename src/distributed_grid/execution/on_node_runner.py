@@ -63,6 +63,10 @@ class Runner:
         self._told.wait(_STARTED_S)
         return self.about()
 
+    def wait(self, within_s: float) -> bool:
+        """Wait until the command has ended, or will never start; False if that takes longer."""
+        return self._over.wait(within_s)
+
     def about(self) -> dict[str, Any]:
         return self._record | {
             "state": self._state,

@@ -14,9 +14,9 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
 
 STANDS_STILL_S: Final = 60.0
-_HOSTED_WITHIN_S: Final = 300.0
+HOSTED_WITHIN_S: Final = 300.0
 """For the actor that hosts the raylet to come up."""
-_UP_WITHIN_S: Final = on_node_raylet.MOST_WINDOWS * STANDS_STILL_S + 60.0
+UP_WITHIN_S: Final = on_node_raylet.MOST_WINDOWS * STANDS_STILL_S + 60.0
 """A raylet that stalls is given up earlier; this limit is for a process that does not even report a stall."""
 _GONE_WITHIN_S: Final = 10.0
 _LEAST_STORE: Final = 100_000_000
@@ -48,8 +48,8 @@ def join(lease: Lease, head_address: str) -> None:
         .remote(start_arguments(lease.resources, head_address), visible_devices(lease.resources))
     )
     try:
-        ray.get(host.__ray_ready__.remote(), timeout=_HOSTED_WITHIN_S)
-        why = ray.get(host.why_not_up.remote(STANDS_STILL_S), timeout=_UP_WITHIN_S)
+        ray.get(host.__ray_ready__.remote(), timeout=HOSTED_WITHIN_S)
+        why = ray.get(host.why_not_up.remote(STANDS_STILL_S), timeout=UP_WITHIN_S)
     except ray.exceptions.RayError as error:
         why = why_gone(error)
     if why is not None:

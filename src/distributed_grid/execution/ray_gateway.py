@@ -27,10 +27,11 @@ _DEADLINE_EXCEEDED, _UNAVAILABLE = 4, 14
 class RayGateway:
     """Reads and resizes the raylets of the cluster that this process is connected to."""
 
-    def __init__(self, gcs_address: str) -> None:
+    def __init__(self, gcs_address: str, gcs: Any = None) -> None:
+        """`gcs`: Ray's client of the control service, if there is one already."""
         check_ray_version(ray.__version__)
         self.gcs_address = gcs_address
-        self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
+        self._gcs: Any = gcs or ray._raylet.GcsClient(address=gcs_address)
         self._view: tuple[float, dict[NodeId, NodeView]] = (0.0, {})
         self._totals_at = 0.0
 

@@ -36,11 +36,12 @@ class RayKeyValueStore:
     Raises `Unavailable` if the cluster does not answer in time.
     """
 
-    def __init__(self, gcs_address: str, namespace: str) -> None:
-        self._gcs: Any = ray._raylet.GcsClient(address=gcs_address)
+    def __init__(self, gcs_address: str, namespace: str, *, gcs: Any = None, workers: Any = None) -> None:
+        """`gcs`, `workers`: Ray's clients of the control service and of its part for workers, if they exist already."""
+        self._gcs: Any = gcs or ray._raylet.GcsClient(address=gcs_address)
         self._namespace = namespace.encode()
         channel = init_grpc_channel(gcs_address)
-        self._workers = gcs_service_pb2_grpc.WorkerInfoGcsServiceStub(channel)
+        self._workers: Any = workers or gcs_service_pb2_grpc.WorkerInfoGcsServiceStub(channel)
         self._groups = gcs_service_pb2_grpc.PlacementGroupInfoGcsServiceStub(channel)
 
     def put(self, key: str, value: bytes, *, replace: bool) -> bool:

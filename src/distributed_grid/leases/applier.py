@@ -32,7 +32,7 @@ class Applier:
         self._cluster = cluster
         self._observer = observer
         self._ledger = ledger
-        self._capacity = Capacity(cluster)
+        self.capacity = Capacity(cluster)
         self._one_at_a_time = threading.Lock()
         """Held by rounds and other changes to nodes. No caller of the API can prolong the work under it."""
         self._reached: Mapping[NodeName, ResourceVector] = {}
@@ -48,7 +48,7 @@ class Applier:
     def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
         raylets = self._observer.naming.raylets
         with self._one_at_a_time:
-            done = self._capacity.converge(
+            done = self.capacity.converge(
                 {name: raylet.node_id for name, raylet in raylets.items()},
                 {name: ResourceVector.from_ray(raylet.base) for name, raylet in raylets.items()},
                 leases,
@@ -59,12 +59,12 @@ class Applier:
 
     async def tidy(self) -> None:
         """Update the nodes' markers, after rounds that had no time for it."""
-        if not self._capacity.is_tidy:
+        if not self.capacity.is_tidy:
             await threads.ENGINE.run(self._tidy)
 
     def _tidy(self) -> None:
         with self._one_at_a_time:
-            self._capacity.tidy()
+            self.capacity.tidy()
 
     async def claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
         """Let the next round undo a change on a node that grid did not make."""
@@ -75,7 +75,7 @@ class Applier:
         if raylet is None:
             return False
         with self._one_at_a_time:
-            return self._capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
+            return self.capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
 
     async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
         """The resources that every raylet reports; None for one that does not answer. For the auditor."""
@@ -115,7 +115,7 @@ class Applier:
     async def look_ahead(self, lease: Lease) -> None:
         """Read ahead what a round for this lease needs, while the caller waits for something else."""
         if lease.delivery.moves_totals:
-            await threads.ENGINE.run(self._capacity.look_ahead)
+            await threads.ENGINE.run(self.capacity.look_ahead)
 
     async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
         """The new group's id, or None if the source could not give it in time or is not connected."""

@@ -3,7 +3,7 @@
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata, resources
@@ -67,6 +67,12 @@ class _Failures:
     because: str
 
 
+@cache
+def probe_class() -> Any:
+    """The actor class of probes."""
+    return ray.remote(concurrency_groups={_FUNCTIONS: _FUNCTIONS_AT_ONCE})(Probe)
+
+
 @dataclass(slots=True)
 class Probes:
     """The probes of the cluster that this process is connected to.
@@ -77,6 +83,7 @@ class Probes:
     clock: Callable[[], float] = time.monotonic
     hung_s: float = 60.0
     """A probe that has been silent for so long after a request is replaced: it may never answer."""
+    actor_class: Callable[[], Any] = probe_class
     _handles: dict[NodeId, _Handle] = field(default_factory=dict)
     _wanted: dict[NodeId, int] = field(default_factory=dict)
     """The nodes that should have a probe, and how many GPUs Ray has there."""
@@ -107,6 +114,11 @@ class Probes:
                 return
             if starting := [probe.up for probe in self._starting().values()]:
                 ray.wait(starting, num_returns=1, timeout=left)
+
+    def use(self, actors: Mapping[NodeId, Any]) -> None:
+        """Take these actors, which are up, for the probes of their nodes. For measurements of the cost of asking."""
+        self._wanted = dict.fromkeys(actors, 0)
+        self._handles = {node_id: _Handle(actor, self.clock(), up=None) for node_id, actor in actors.items()}
 
     def read_all(self, timeout_s: float) -> dict[NodeId, Reading | Unread]:
         """Ask all probes at once. Returns for every node its reading, or why there is none.
@@ -163,7 +175,7 @@ class Probes:
 
     def _take_over(self) -> None:
         """Keep the probes of an earlier controller. End those of another version and those of nodes that are gone."""
-        ours = {_name(node_id): node_id for node_id in self._wanted}
+        ours = {name_of(node_id): node_id for node_id in self._wanted}
         for name in names(PREFIX):  # of any version
             actor = find(name)
             if name in ours and actor is not None:
@@ -193,8 +205,8 @@ class Probes:
         }
 
     def _start(self, node_id: NodeId) -> None:
-        actor = _actor_class().options(
-            name=_name(node_id),
+        actor = self.actor_class().options(
+            name=name_of(node_id),
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",
@@ -263,11 +275,6 @@ class Probes:
 
 
 @cache
-def _actor_class() -> Any:
-    return ray.remote(concurrency_groups={_FUNCTIONS: _FUNCTIONS_AT_ONCE})(Probe)
-
-
-@cache
 def version() -> str:
     """Identifies this version of the probe: a digest of all that travels."""
     folder = resources.files(on_node_probe)
@@ -282,7 +289,7 @@ def nvml_source() -> bytes:
     return zlib.compress(Path(str(source)).read_bytes(), 9)
 
 
-def _name(node_id: NodeId) -> str:
+def name_of(node_id: NodeId) -> str:
     return f"{PREFIX}{node_id}-{version()}"
 
 

@@ -82,6 +82,10 @@ class AttachedRun:
         """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
+    def endpoints(self, role: str) -> tuple[Endpoint, ...]:
+        """The endpoints of a role's members in rank order, for interfaces other than its groups."""
+        return self._registry.endpoints(role)
+
     def status(self) -> Record:
         """The record, read anew. Endpoints are updated from it."""
         with self._changing:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distributed_grid.wire.roles import RoleRun, RoleRunDown, RoleRunShort
 
 _LOOK_S: Final = 0.1
-_SURE_S: Final = 1.0
+SURE_S: Final = 1.0
 """Ray may not know a process yet that has only just started."""
 
 
@@ -105,7 +105,7 @@ class KnownRuns:
         """Free what lost runs still hold, as a controller does where one runs. Two looks must agree here, too."""
         held = frozenset(run for run in self._records.lost() if self._records.has_groups(run))
         if held:
-            time.sleep(_SURE_S)
+            time.sleep(SURE_S)
             for run in held & self._records.lost():
                 self._records.remove_groups(run)
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _SILENT_AFTER_S: Final = 600.0
 """Code written without this rule may keep its whole process busy, for example while it loads something large."""
-_ROOM_S: Final = 30.0
+ROOM_S: Final = 30.0
 """How long, unless `wait_s` is longer, to wait for actors that finish the calls of a dropped manager."""
 _MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config", "count", "colocation_group"))
 
@@ -119,6 +119,10 @@ class RayResourceManager:
             logger.warning("The role %s is registered again, in place of what was registered before", name)
         self._roles[name] = _Registered(spec, count)
 
+    def spec(self, role: Any) -> RoleSpec:
+        """What a registered role is made of."""
+        return self._roles[role_text(role)].spec
+
     def create_all_actors(self) -> None:
         """Start all registered roles, all or nothing. Returns when all actors are up.
 
@@ -159,7 +163,7 @@ class RayResourceManager:
         if any(RAY_EXIT):
             gc.collect()  # only this drops a manager in a reference cycle
         earlier = [one for one in RAY_EXIT if isinstance(one, Run)]  # a run that ends meanwhile had the room, too
-        until = time.monotonic() + max(_ROOM_S, self._wait_s)
+        until = time.monotonic() + max(ROOM_S, self._wait_s)
         try:
             return start(self._wait_s)
         except (DoesNotFit, NoCapacity, RoleRunInUse):

@@ -231,6 +231,11 @@ class Run:
         return self._registry.roles
 
     @property
+    def parts(self) -> RunParts:
+        """What the parts of the run share; the run's own threads change it."""
+        return self._p
+
+    @property
     def state(self) -> RunState:
         return self._p.state
 

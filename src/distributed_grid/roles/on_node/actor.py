@@ -46,7 +46,7 @@ def local_addresses(count: int) -> "tuple[str, list[int]]":
     return ray.util.get_node_ip_address(), free_ports(count)
 
 
-def _unpacked(packed: bytes) -> "tuple[Any, Any]":
+def unpacked(packed: bytes) -> "tuple[Any, Any]":
     """Class and configuration: imported if the module is installed here, else from the packed copy."""
     from ray import cloudpickle
 
@@ -102,7 +102,7 @@ class Host:
         self._telling = threading.Condition()
         for role, packed in zip(place["roles"], parts, strict=True):
             try:
-                self._instances[role] = make_instance(*_unpacked(packed))
+                self._instances[role] = make_instance(*unpacked(packed))
             except Exception as error:  # noqa: BLE001 (reported by `ready`)
                 told = "".join(traceback.format_exception(error))
                 self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": told}

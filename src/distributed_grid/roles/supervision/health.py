@@ -1,6 +1,7 @@
 """Which processes of a run are alive. Pings use their own concurrency group, so a busy process answers, too."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
@@ -23,11 +24,23 @@ _QUEUES_SOON_S: Final = 0.5
 """The interval while a member that may be busy is being removed."""
 
 
+def workers_by_actor(raylets: list[Raylet]) -> dict[str, Worker]:
+    return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}
+
+
 class Health:
-    def __init__(self, process_set: ProcessSet, gateway: RayGateway, silent_after_s: float) -> None:
+    def __init__(
+        self,
+        process_set: ProcessSet,
+        gateway: RayGateway,
+        silent_after_s: float,
+        count: Callable[[list[Raylet]], dict[str, Worker]] = workers_by_actor,
+    ) -> None:
+        """`count`: asks raylets for their workers, by actor. It may take long."""
         self._process_set = process_set
         self._gateway = gateway
         self._silent_after_s = silent_after_s
+        self._count = count
         self._queues_at = 0.0
         self._counting: Future[dict[str, Worker]] | None = None
 
@@ -76,7 +89,7 @@ class Health:
             nodes = {process.held.node_id for process in lives}
             # Ray itself is called here: a thread that outlives the run must not call it.
             raylets = [raylet for raylet in self._gateway.raylets() if raylet.node_id in nodes]
-            self._counting = in_background("grid-roles-queues", lambda: _count(raylets))
+            self._counting = in_background("grid-roles-queues", lambda: self._count(raylets))
 
     def _take_in(self, workers: dict[str, Worker], lives: list[ManagedProcess]) -> None:
         for process in lives:
@@ -86,8 +99,3 @@ class Health:
                 self._process_set.send([(process, CallsCounted(load))])
             for endpoint in process.endpoints:
                 endpoint.busy = process.running + process.queue
-
-
-def _count(raylets: list[Raylet]) -> dict[str, Worker]:
-    """Workers by actor."""
-    return {worker.actor_id: worker for raylet in raylets for worker in workers_on(raylet) if worker.actor_id}

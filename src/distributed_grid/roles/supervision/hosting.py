@@ -101,7 +101,7 @@ class Hosting:
         if role not in self._packed:
             spec = self._spec(role)
             by_name = bytes(cloudpickle.dumps((spec.cls, spec.config)))
-            packed = bytes(cloudpickle.dumps((by_name, *_spare(self._classes[role], spec.config))))
+            packed = bytes(cloudpickle.dumps((by_name, *spare_copy(self._classes[role], spec.config))))
             self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
         return self._packed[role]
 
@@ -156,7 +156,7 @@ def _folders_to_search() -> tuple[list[str], list[str]]:
     return ([], before + after) if brought.get("working_dir") or brought.get("py_modules") else (before, after)
 
 
-def _spare(cls: type, config: Any) -> tuple[bytes, str]:
+def spare_copy(cls: type, config: Any) -> tuple[bytes, str]:
     """For a node that cannot import the class's module: the class itself, or why it cannot be sent."""
     module = own_module(cls)
     if module is None:

@@ -18,7 +18,7 @@ from distributed_grid.roles.supervision.managed import Fault, ManagedProcess, Pr
 from distributed_grid.roles.supervision.places import Places
 from distributed_grid.roles.supervision.surveying import Survey, Surveyor
 
-_TAKE_S: Final = 3.0
+TAKE_S: Final = 3.0
 """How long to wait for places that were seen to be free."""
 
 
@@ -84,7 +84,7 @@ class RunParts:
             raise
 
     def hold(self, units: Iterable[Unit], survey: Survey) -> list[Held]:
-        held = self.places.take(holdings(units, self.workload), survey.ids, _TAKE_S)
+        held = self.places.take(holdings(units, self.workload), survey.ids, TAKE_S)
         self.held += held
         return held
 

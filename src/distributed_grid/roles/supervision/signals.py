@@ -155,6 +155,10 @@ class Following:
         self._asked_at: dict[str, float] = {}
         self._tried_at: dict[str, float] = {}
 
+    @property
+    def under_way(self) -> tuple[Future[float], ...]:
+        return tuple(self._readings.values())
+
     def wanted(self) -> Iterator[tuple[str, int]]:
         """The roles whose member count should change now."""
         now = time.monotonic()

@@ -174,14 +174,14 @@ class Supervisor:
         self._job_id = ray.get_runtime_context().get_job_id()
         self._worker_id = ray.get_runtime_context().get_worker_id()
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
-        self._on_down: Callable[[str, RunState], None] = lambda _why, _state: None
+        self.on_down: Callable[[str, RunState], None] = lambda _why, _state: None
         self.dropped = False
         """No part of the program can use the run any more. Every round reads this, so setting it is enough."""
 
     def start(self, on_down: Callable[[str, RunState], None]) -> None:
         """`on_down`: ends the run, given why."""
         self._peer_notifier.begin()
-        self._on_down = on_down
+        self.on_down = on_down
         self._loop.start()
 
     def stopping(self) -> None:
@@ -226,7 +226,7 @@ class Supervisor:
         here = [fault for fault in self._faults if self._p.process_set.by_name.get(fault.process.name) is fault.process]
         faults, self._faults = self.resizing.take(here), []
         if faults and (why := self._restarts.recover(faults)):
-            self._on_down(why, RunState.FAILED)
+            self.on_down(why, RunState.FAILED)
             return
         if not faults:
             self._restarts.start_pending()
@@ -254,7 +254,7 @@ class Supervisor:
             self.resizing.leaving.leave(self._p.process_set.staying, _DROPPED, finish_s=math.inf)
             self.tell()
         if not self._p.process_set.by_name:
-            self._on_down(_DROPPED, RunState.ENDED)
+            self.on_down(_DROPPED, RunState.ENDED)
 
     def _unplaced(self) -> list[Fault]:
         """The processes whose place was taken: its lease was preempted, or ended otherwise."""
@@ -275,7 +275,7 @@ class Supervisor:
             )  # if this raises, this process's own requests are kept
             if pending_command is not None:
                 if pending_command["down"]:
-                    self._on_down("it was asked to go down", RunState.ENDED)
+                    self.on_down("it was asked to go down", RunState.ENDED)
                     return True
                 self._commands.extend(pending_command["counts"].items())
         while self._commands:
