@@ -311,6 +311,16 @@ def test_it_says_what_comes_back_where_and_when_and_how_many_are_ahead() -> None
     assert found["b"].reason == "waits for 4 CPUs: gpu1 has room at 2025-06-01T13:30Z; 1 request is ahead of it"
 
 
+def test_one_gpu_comes_back_and_two_come_back() -> None:
+    for amount, what in ((1, "1 GPU: 1 comes back"), (2, "2 GPUs: 2 come back")):
+        loan = lent("x", amount, 30, kind="gpu", delivery=Delivery.RESERVE)
+        taken = node("gpu1", cpus=4, gpus=amount, used=loan.resources)
+
+        found = plan(waits("a", amount, kind="gpu"), nodes=[taken], leases=[loan])
+
+        assert found["a"].reason == f"waits for {what} to gpu1 at 2025-06-01T12:30Z"
+
+
 def test_a_node_that_could_lend_but_is_kept_for_those_ahead_says_so() -> None:
     loan = lent("x", 2, 30)
 
@@ -335,6 +345,16 @@ def test_a_request_that_waits_for_a_nodes_own_work_has_no_estimate() -> None:
     assert found["a"].expected_start is None
     assert found["a"].reason == ("waits for 4 CPUs: gpu1 can lend them once its own load drops; no estimate")
     assert found["b"].grant is not None, "nothing is earmarked for what may never be"
+
+
+def test_one_gpu_and_any_memory_is_it_and_two_gpus_are_them() -> None:
+    busy = node("gpu1", cpus=4, gpus=2, memory=8, used=amounts(gpu=2, memory=8))
+
+    for amount, kind, what in ((1, "gpu", "1 GPU: gpu1 can lend it"), (2, "gpu", "2 GPUs: gpu1 can lend them")):
+        found = plan(waits("a", amount, kind=kind), nodes=[busy])
+        assert found["a"].reason == f"waits for {what} once its own load drops; no estimate"
+    found = plan(waits("a", 4, kind="memory"), nodes=[busy])
+    assert found["a"].reason == "waits for 4 GB of memory: gpu1 can lend it once its own load drops; no estimate"
 
 
 def test_for_one_that_is_overdue_a_node_is_earmarked_until_its_own_work_needs_less() -> None:

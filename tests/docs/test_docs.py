@@ -1,10 +1,12 @@
 """The pages agree with the code: links, commands, options, codes, keys and tables."""
 
 import ast
+import builtins
 import importlib
 import json
 import re
 import shlex
+import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +142,12 @@ def test_the_readme_leads_to_every_page() -> None:
     assert {page.name for page in PAGES[1:]} <= {path.name for path in linked}
 
 
+def test_the_table_of_pages_has_each_page_once() -> None:
+    named = [link for row in table("README.md", "Page") for link in re.findall(r"\]\(([^)]+)\)", row["Page"])]
+
+    assert sorted(named) == sorted(str(page.relative_to(ROOT)) for page in PAGES[1:])
+
+
 # -- commands ------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +281,24 @@ def test_python_can_be_read_and_imports_what_is_there(page: Path) -> None:
                 module = importlib.import_module(node.module or "")
                 missing = [name.name for name in node.names if not hasattr(module, name.name)]
                 assert not missing, f"{block}: {node.module} has no {missing}"
+
+
+def unbound(text: str) -> set[str]:
+    """The names that a program uses and neither imports nor defines."""
+    program = symtable.symtable(text, "shown", "exec")
+    bound = {one.get_name() for one in program.get_symbols() if one.is_assigned() or one.is_imported()}
+    scopes = [program]
+    used: set[str] = set()
+    for scope in scopes:
+        scopes += scope.get_children()
+        used |= {one.get_name() for one in scope.get_symbols() if one.is_global() and one.is_referenced()}
+    return used - bound - {*dir(builtins)}
+
+
+def test_a_program_of_the_readme_imports_or_defines_every_name_that_it_uses() -> None:
+    assert unbound("def f(x): return [y for y in x if z]\nprint(f(g))") == {"g", "z"}
+    for block in blocks(ROOT / "README.md", "python"):
+        assert unbound(block.text) == set(), str(block)
 
 
 @every_page

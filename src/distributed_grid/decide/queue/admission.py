@@ -26,7 +26,7 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.requests import Ask, Waiting
-from distributed_grid.model.resources import amount_of, describe
+from distributed_grid.model.resources import MEMORY, amount_of, describe
 from distributed_grid.model.times import minute
 
 
@@ -88,7 +88,8 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         most = describe(ask.kind, max(0, room))
         which = "no connected node" if away else "no node"
         return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
-    said = f"waits for {what}: {_any_of(idle)} can lend them once its own load drops; no estimate"
+    it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
+    said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
     return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
 
 
