@@ -174,7 +174,7 @@ def test_a_hook_is_told_again_when_more_is_asked_and_after_a_restart(lab: WholeG
         ({"answer": b"<html>"}, "could not be notified"),
         ({"answer": [1]}, "no JSON object"),
         ({"answer": {"give_up": "all"}}, "must be a number"),
-        ({"answer": {"give_up": -1}}, "above zero"),
+        ({"answer": {"give_up": -1}}, "must be zero or more"),
         ({"answer": {"go": "away"}}, "is unknown"),
         ({"answer": {"release": 1}}, "must be true or false"),
         ({"answer": b" " * 100_000}, "more than"),

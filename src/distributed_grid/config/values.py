@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from distributed_grid.errors import InvalidRequest, UnknownResource, did_you_mean
+from distributed_grid.errors import InvalidRequest, UnknownResource
 from distributed_grid.model.principals import TEAM_PREFIX, check_name, check_team
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, kind_of, units_of
 from distributed_grid.model.validators import (
@@ -20,8 +20,10 @@ from distributed_grid.model.validators import (
     interval,
     is_plain_word,
     number,
+    port,
     shown,
     whole,
+    word,
     zero_or_more,
 )
 
@@ -111,23 +113,9 @@ def _resource_name(value: object) -> str:
     return kind
 
 
-def _port(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
-        raise wrong(f"must be a port number from 1 to 65535, not {shown(value)}")
-    return int(value)
-
-
 def one_of(options: type[E]) -> BeforeValidator:
     """A word out of a fixed few."""
-    words = [str(option) for option in options]
-
-    def check(value: object) -> E:
-        if isinstance(value, str) and value in words:
-            return options(value)
-        hint = did_you_mean(value, words) if isinstance(value, str) else ""
-        raise wrong(f"must be one of {', '.join(words)}, not {shown(value)}{hint}")
-
-    return BeforeValidator(check)
+    return BeforeValidator(said(word(options)))
 
 
 def _empty_as(nothing: Callable[[], Any]) -> BeforeValidator:
@@ -153,7 +141,7 @@ NodeNameText = Annotated[str, PlainValidator(_node_name, json_schema_input_type=
 NodeOwner = Annotated[str, PlainValidator(_node_owner, json_schema_input_type=_NotEmpty)]
 ResourceName = Annotated[str, PlainValidator(_resource_name, json_schema_input_type=_NotEmpty)]
 Count = Annotated[int, PlainValidator(said(_count("custom")), json_schema_input_type=_Whole)]
-Port = Annotated[int, PlainValidator(_port, json_schema_input_type=_Port)]
+Port = Annotated[int, PlainValidator(said(port), json_schema_input_type=_Port)]
 CpuCount = Annotated[int, PlainValidator(said(_count(CPU)), json_schema_input_type=_Whole)]
 GpuCount = Annotated[int, PlainValidator(said(_count(GPU)), json_schema_input_type=_Whole)]
 Cpus = Annotated[Number, PlainValidator(said(_amount(CPU)), json_schema_input_type=_NotNegative)]

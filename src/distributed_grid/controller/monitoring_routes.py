@@ -12,8 +12,9 @@ from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.engine.engine import Engine
 from distributed_grid.engine.views import demand_dicts, nodes_dict, outlook_dict, recent_dicts, suggestion_dicts
-from distributed_grid.errors import BoostNotFound, TargetNotFound, Unavailable
+from distributed_grid.errors import BoostNotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, listed_boosts
+from distributed_grid.model.nodes import node_named
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.validators import is_id, seconds
 from distributed_grid.monitoring.collector import Collector
@@ -45,12 +46,7 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
         """One node with its last hour, its trends, a forecast, what waits for it, and its boosts."""
         horizon_s = seconds("horizon", horizon_seconds, longest_s=_LONGEST_HORIZON_S)
         found = await p.look()
-        if name not in found:
-            raise TargetNotFound(
-                "Target node not found in cluster",
-                because=[f"no node is named {name!r}"],
-                try_next=f"Nodes: {', '.join(found) or 'none'}",
-            )
+        node_named(found, name)
         shown = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
         boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
         outlook = outlook_dict(_collector(engine), name, horizon_s, p.now())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.answers import considered
-from distributed_grid.errors import NoCapacity, SourceNotFound, TargetNotFound, UnknownResource
+from distributed_grid.errors import NoCapacity, UnknownResource
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.applier import GROUP_S
 from distributed_grid.leases.rules import rules_for
@@ -22,7 +22,7 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
 from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDelivered, Returned
 from distributed_grid.model.leases import Lease, LeaseState, OnGraceEnd, Purpose
-from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.nodes import NodeTable, connected, node_named
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
@@ -56,19 +56,7 @@ def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> Grant | Refused:
 
 def check_names(ask: Ask, nodes: NodeTable) -> None:
     """Raise `NotFound` if the target is unknown or not connected, or the source is unknown."""
-    known = f"Nodes: {', '.join(nodes) or 'none'}"
-    if ask.target not in nodes:
-        raise TargetNotFound(
-            "Target node not found in cluster",
-            because=[f"no node is named {ask.target!r}"],
-            try_next=known,
-        )
-    if not nodes[ask.target].alive:
-        raise TargetNotFound(
-            "Target node not found in cluster",
-            because=[f"{ask.target} is configured but not connected to the cluster"],
-            try_next="See which nodes are up: grid cluster status",
-        )
+    connected(nodes, ask.target)
     for kind, _ in ask.asked:
         has = {name for node in nodes.values() for name in node.base}
         if kind not in (*BUILT_IN, *has):
@@ -76,12 +64,8 @@ def check_names(ask: Ask, nodes: NodeTable) -> None:
                 f"No node has a resource {kind!r}{did_you_mean_kind(kind, has)}",
                 try_next=f"Kinds: {', '.join([*BUILT_IN, *sorted(has - {*BUILT_IN})])}",
             )
-    if ask.source is not None and ask.source not in nodes:
-        raise SourceNotFound(
-            "Source node not found in cluster",
-            because=[f"no node is named {ask.source!r}"],
-            try_next=known,
-        )
+    if ask.source is not None:
+        node_named(nodes, ask.source, is_source=True)
 
 
 def refusal(verdict: Verdict, now: datetime) -> NoCapacity:

@@ -10,7 +10,6 @@ the grace period, as the waiting request was promised.
 from dataclasses import replace
 from datetime import timedelta
 
-from distributed_grid.errors import TargetNotFound
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
 from distributed_grid.leases.state import EngineContext
@@ -18,7 +17,7 @@ from distributed_grid.leases.view import ending_of
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.lease_changes import Checkpointed, Claimed, NoticeGiven, as_returned
 from distributed_grid.model.leases import Lease, LeaseState, Notice
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, node_named
 from distributed_grid.model.notices import Reply
 from distributed_grid.model.requests import Waiting
 from distributed_grid.model.resources import describe
@@ -187,9 +186,5 @@ async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> No
 
 async def _check(p: EngineContext, name: NodeName) -> None:
     nodes = await p.look()
-    if name not in nodes and name not in p.sharing.cordoned:
-        raise TargetNotFound(
-            "Target node not found in cluster",
-            because=[f"no node is named {name!r}"],
-            try_next=f"Nodes: {', '.join(nodes) or 'none'}",
-        )
+    if name not in p.sharing.cordoned:
+        node_named(nodes, name)

@@ -3,10 +3,13 @@
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
+from distributed_grid.errors import SourceNotFound, TargetNotFound
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
+
+T = TypeVar("T")
 
 NodeName = str
 NodeId = str
@@ -109,6 +112,30 @@ class Node:
 def gpu_part(resources: ResourceVector) -> int:
     """The part of a GPU that a reservation of these resources holds on one device; 0 if it holds whole GPUs or none."""
     return resources[GPU] if resources[GPU] < scale(GPU) else 0
+
+
+def node_named(nodes: Mapping[NodeName, T], name: NodeName, *, is_source: bool = False) -> T:
+    """The entry of a node; raises `TargetNotFound`, or `SourceNotFound`, if there is none."""
+    if name in nodes:
+        return nodes[name]
+    error, what = (SourceNotFound, "Source") if is_source else (TargetNotFound, "Target")
+    raise error(
+        f"{what} node not found in cluster",
+        because=[f"no node is named {name!r}"],
+        try_next=f"Nodes: {', '.join(nodes) or 'none'}",
+    )
+
+
+def connected(nodes: Mapping[NodeName, Node], name: NodeName) -> Node:
+    """A node that is up; raises `TargetNotFound` if it is unknown or down."""
+    node = node_named(nodes, name)
+    if not node.alive:
+        raise TargetNotFound(
+            "Target node not found in cluster",
+            because=[f"{name} is configured but not connected to the cluster"],
+            try_next="See which nodes are up: grid cluster status",
+        )
+    return node
 
 
 class NodeTable(Mapping[NodeName, Node]):

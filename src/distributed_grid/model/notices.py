@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from distributed_grid.errors import InvalidAmount
 from distributed_grid.model.endings import ending_dict
 from distributed_grid.model.leases import Lease, Notice
 from distributed_grid.model.resources import amount_of, units_of
 from distributed_grid.model.times import instant, parse_instant
+from distributed_grid.model.validators import Wrong, amount_or_none, flag
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostClaimant, BoostNotice
+
+T = TypeVar("T")
 
 _WORDS: Final = ("give_up", "release", "checkpointed")
 
@@ -100,17 +103,16 @@ def reply_of(kind: str, data: object) -> Reply:
         raise ValueError("the answer is no JSON object")
     if unknown := [str(word) for word in data if word not in _WORDS]:
         raise ValueError(f"the answer says {unknown[0][:40]!r}, which is unknown; use one of {', '.join(_WORDS)}")
-    for word in ("release", "checkpointed"):
-        if not isinstance(data.get(word, False), bool):
-            raise ValueError(f"{word} must be true or false")
-    amount = data.get("give_up", 0)
-    if isinstance(amount, bool) or not isinstance(amount, int | float):
-        raise ValueError("give_up must be a number")
+    amount = _said("give_up", partial(amount_or_none, kind), data.get("give_up", 0))
+    release, checkpointed = (_said(word, flag, data.get(word, False)) for word in ("release", "checkpointed"))
+    return Reply(units_of(kind, amount) if amount else 0, release, checkpointed)
+
+
+def _said(word: str, check: Callable[[object], T], value: object) -> T:
     try:
-        units = units_of(kind, amount) if amount else 0
-    except InvalidAmount as error:
-        raise ValueError(f"give_up: {error.message}") from None
-    return Reply(units, data.get("release", False), data.get("checkpointed", False))
+        return check(value)
+    except Wrong as error:
+        raise ValueError(f"{word} {error}") from None
 
 
 def asks_more(before: tuple[datetime, float] | None, asked_at: datetime, amount: float) -> bool:

@@ -11,7 +11,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, kind_of, units_of
-from distributed_grid.model.validators import seconds, short_text, task_id
+from distributed_grid.model.validators import is_whole, seconds, short_text, task_id
 
 _LONGEST_GANG: Final = 1000
 
@@ -136,7 +136,7 @@ class SchedulingRequest:
         return SchedulingStrategy.LOCAL_FIRST if self.node is None else SchedulingStrategy.NODE_SPECIFIC
 
     def _check(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= _LONGEST_GANG:
+        if not is_whole(self.count, 1, _LONGEST_GANG):
             raise InvalidRequest(f"The count must be a whole number from 1 to {_LONGEST_GANG}, not {self.count!r}")
         if self.node is not None and self.strategy != SchedulingStrategy.NODE_SPECIFIC:
             raise InvalidRequest(

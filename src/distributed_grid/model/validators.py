@@ -8,11 +8,11 @@ wording everywhere. A value of a request raises `InvalidRequest`. A setting of t
 
 import math
 import re
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from enum import Enum, StrEnum
+from typing import Final, TypeGuard, TypeVar
 
-from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest
+from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, did_you_mean
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.resources import units_of
 from distributed_grid.model.times import LENGTHS, length, span
@@ -33,11 +33,19 @@ _RAY_PROCESS: Final = re.compile(r"[0-9a-fA-F]{56}")
 
 
 def one_of(what: str, options: type[E], value: object) -> E:
-    """A word out of a fixed few, in upper or lower case."""
-    try:
-        return options(str(value).lower())
-    except ValueError:
-        raise InvalidRequest(f"Unknown {what}: {value!r}", try_next=f"Use one of: {', '.join(options)}.") from None
+    """A word out of a fixed few, or `InvalidRequest`."""
+    if (found := _among(options, value)) is None:
+        raise InvalidRequest(f"Unknown {what}: {value!r}", try_next=f"Use one of: {', '.join(options)}.")
+    return found
+
+
+def _among(options: type[E], value: object) -> E | None:
+    """The option that a value names, in upper or lower case, with '_' or '-'."""
+
+    def plain_name(word: object) -> str:
+        return str(word.value if isinstance(word, Enum) else word).lower().replace("-", "_")
+
+    return next((option for option in options if plain_name(option) == plain_name(value)), None)
 
 
 def seconds(what: str, value: object, *, zero_allowed: bool = False, longest_s: float = LONGEST_S) -> float:
@@ -81,6 +89,11 @@ def grace_period(value: object, longest_s: float) -> float:
 def label(value: str) -> str:
     """What a holder calls its lease or program: safe to show, and cut to a length that lists can carry."""
     return plain(value)[:LONGEST_LABEL]
+
+
+def is_whole(value: object, least: int, most: int) -> TypeGuard[int]:
+    """Whether it is a whole number from `least` to `most`; True is none, though Python counts it as one."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_id(text: str) -> bool:
@@ -193,6 +206,24 @@ def interval(value: object, *, zero_allowed: bool = False) -> Number:
     if found > LONGEST_S:
         raise Wrong(f"must be at most a year ({LONGEST_S:.0f} seconds), not {found}")
     return found
+
+
+def word(options: type[E]) -> Callable[[object], E]:
+    """A check for a word out of a fixed few."""
+
+    def check(value: object) -> E:
+        if (found := _among(options, value)) is None:
+            hint = did_you_mean(value, map(str, options)) if isinstance(value, str) else ""
+            raise Wrong(f"must be one of {', '.join(options)}, not {shown(value)}{hint}")
+        return found
+
+    return check
+
+
+def port(value: object) -> int:
+    if not is_whole(value, 1, 65535):
+        raise Wrong(f"must be a port number from 1 to 65535, not {shown(value)}")
+    return value
 
 
 def flag(value: object) -> bool:

@@ -10,8 +10,8 @@ from typing import Protocol
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike, loaded_config
 from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
-from distributed_grid.errors import GridError, NoCluster, TargetNotFound
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.errors import GridError, NoCluster
+from distributed_grid.model.nodes import NodeName, node_named
 from distributed_grid.model.resources import BUILT_IN, CPU, ResourceVector, kind_of, total
 from distributed_grid.model.series import ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -78,9 +78,7 @@ class ResourceMetricsCollector:
     def get_resource_trend(self, node_id: NodeName, resource_type: str) -> ResourceTrend:
         """How one kind of pressure (cpu, memory or gpu) on one node develops."""
         kind = kind_of(str(resource_type))
-        snapshot = self.get_latest_snapshot(node_id)
-        if snapshot is None:
-            raise TargetNotFound("Target node not found in cluster", because=[f"no node is named {node_id!r}"])
+        snapshot = self.get_latest_snapshot(node_id) or node_named(self._started.snapshots(), node_id)
         return self._started.trend(snapshot.name, kind)
 
     def get_cluster_summary(self) -> dict[str, object]:

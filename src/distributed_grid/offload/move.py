@@ -28,7 +28,7 @@ from distributed_grid.execution.processes import (
 from distributed_grid.leases.programs import leave
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease, OnGraceEnd
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, connected
 from distributed_grid.model.offload import (
     Elsewhere,
     MoveRequest,
@@ -41,7 +41,7 @@ from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Principal
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.times import instant
-from distributed_grid.offload.survey import ProcessSurvey, alive
+from distributed_grid.offload.survey import ProcessSurvey
 from distributed_grid.queue.service import BoostService
 
 
@@ -100,7 +100,7 @@ class Mover:
     async def plan(self, request: MoveRequest, asker: Principal) -> Move:
         """Check everything that can be checked; raise `CannotMove` with every reason."""
         if request.to is not None:
-            alive(await self._survey.nodes(), request.to)
+            connected(await self._survey.nodes(), request.to)
         facts = await self._survey.one(request.pid, request.node)
         if request.created_at not in (None, facts.created_at):
             raise ProcessNotFound(

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from distributed_grid import threads
 from distributed_grid.decide.offload.movable import obstacles_here, speakers, with_gpus
 from distributed_grid.decide.offload.recommend import Stuck, ask_for, find_place, recommend
-from distributed_grid.errors import InvalidRequest, ProcessNotFound, TargetNotFound, Unavailable
+from distributed_grid.errors import InvalidRequest, ProcessNotFound, Unavailable
 from distributed_grid.execution.processes import NodeProcesses, Processes, elsewhere_from, facts_from, paths_of
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.model.nodes import NodeId, NodeName, NodeTable
+from distributed_grid.model.nodes import NodeId, NodeName, NodeTable, connected
 from distributed_grid.model.offload import Elsewhere, OffloadingRecommendation, ProcessFacts
 from distributed_grid.model.snapshots import NodeSnapshot
 
@@ -27,7 +27,7 @@ class ProcessSurvey:
     async def heavy(self, node: NodeName | None = None) -> Survey:
         """The heavy processes of one node, or of all nodes."""
         nodes = await self.nodes()
-        asked = [alive(nodes, node)] if node is not None else [one.name for one in nodes.alive]
+        asked = [connected(nodes, node).name] if node is not None else [one.name for one in nodes.alive]
         if not asked:
             return (), (), ()
         speak = speakers(nodes)
@@ -43,7 +43,7 @@ class ProcessSurvey:
     async def one(self, pid: int, node: NodeName | None) -> ProcessFacts:
         """The process with this id: on the named node, or the only one in the cluster that a user may mean."""
         nodes = await self.nodes()
-        names = [alive(nodes, node)] if node is not None else sorted(speakers(nodes))
+        names = [connected(nodes, node).name] if node is not None else sorted(speakers(nodes))
         answers = await threads.SLOW.run(self._processes.look_at, [nodes[name].node_id for name in names], pid)
         found = self._facts(nodes, answers)
         if not found and node is not None and nodes[node].node_id not in answers:
@@ -91,12 +91,3 @@ class ProcessSurvey:
         found = [facts for node_id, answer in answers.items() for facts in facts_from(names[node_id], answer)]
         measured = {name: one.measured.gpus for name, one in snapshots.items() if one.measured is not None}
         return [with_gpus(facts, measured.get(facts.node, ())) for facts in found]
-
-
-def alive(nodes: NodeTable, name: NodeName) -> NodeName:
-    """The name, if the node is connected; raises `TargetNotFound` if not."""
-    if name not in nodes or not nodes[name].alive:
-        raise TargetNotFound(
-            f"No node named {name!r} is in the cluster", try_next=f"Nodes: {', '.join(one.name for one in nodes.alive)}"
-        )
-    return name

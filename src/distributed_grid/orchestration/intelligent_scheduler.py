@@ -1,31 +1,6 @@
 """Scheduling from Python: where a task goes, how sure that is, and the place reserved for it."""
 
-from distributed_grid.sdk.scheduler import (
-    Affinity,
-    Alternative,
-    IntelligentScheduler,
-    NodeColumns,
-    PlacedBy,
-    Placement,
-    SchedulingDecision,
-    SchedulingRequest,
-    SchedulingStrategy,
-    Sought,
-    ray_options,
-    register_strategy,
-)
+from distributed_grid.sdk import scheduler
+from distributed_grid.sdk.scheduler import *  # noqa: F403 - the same names, under the documented path
 
-__all__ = [
-    "Affinity",
-    "Alternative",
-    "IntelligentScheduler",
-    "NodeColumns",
-    "PlacedBy",
-    "Placement",
-    "SchedulingDecision",
-    "SchedulingRequest",
-    "SchedulingStrategy",
-    "Sought",
-    "ray_options",
-    "register_strategy",
-]
+__all__ = scheduler.__all__

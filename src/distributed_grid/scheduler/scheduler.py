@@ -17,7 +17,7 @@ from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.loops import Loop
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.nodes import NodeTable, node_named
 from distributed_grid.model.plans import NO_HEADROOM
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.model.resources import ResourceVector
@@ -44,12 +44,8 @@ async def task_for(p: EngineContext, request: SchedulingRequest, *, who: str, te
     target = request.target or next((node.name for node in nodes.values() if node.is_head), None)
     request = replace(request, target=target)
     for name in (target, request.node, *request.near.nodes):
-        if name is not None and name not in nodes:
-            raise TargetNotFound(
-                "Target node not found in cluster",
-                because=[f"no node is named {name!r}"],
-                try_next=f"Nodes: {', '.join(nodes) or 'none'}",
-            )
+        if name is not None:
+            node_named(nodes, name)
     if target is None:
         raise TargetNotFound("The cluster has no head to schedule for", try_next="Name a target.")
     task = ScheduledTask(request, {}, p.now(), who, team)

@@ -5,7 +5,7 @@ A role collects all of its problems before it raises, so every check here raises
 
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Final, TypeVar
 
 from distributed_grid.errors import GridError, InvalidRole
@@ -14,9 +14,9 @@ from distributed_grid.model.resources import BUILT_IN, GPU, MEMORY, kind_of, sca
 from distributed_grid.model.validators import Wrong as Wrong
 from distributed_grid.model.validators import amount_or_none, interval, is_plain_word
 from distributed_grid.model.validators import shown as shown
+from distributed_grid.model.validators import word as word
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
 Steps = tuple[str | int, ...]
 
 _LONGEST_NAME: Final = 100
@@ -151,13 +151,3 @@ def mapping(value: object) -> dict[str, object]:
         if not isinstance(key, str):
             raise Wrong(f"its keys must be text, not {shown(key)}")
     return dict(value)
-
-
-def one_of(options: type[E]) -> Callable[[object], E]:
-    def check(value: object) -> E:
-        try:
-            return options(str(value.value) if isinstance(value, Enum) else str(value).lower().replace("-", "_"))
-        except ValueError:
-            raise Wrong(f"must be one of {', '.join(options)}, not {shown(value)}") from None
-
-    return check
