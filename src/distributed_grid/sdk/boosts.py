@@ -50,7 +50,7 @@ OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
 class ReclaimWatch:
     """Polls for reclaim notices, only while a boost has a callback.
 
-    It is cancelled when its manager closes, even while the controller does not answer.
+    It ends after the last callback. When its manager closes it is cancelled, even while the controller does not answer.
     """
 
     def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
@@ -64,8 +64,8 @@ class ReclaimWatch:
     def add(self, boost_id: str, callback: OnReclaim) -> None:
         self._callbacks[boost_id] = callback
         if self._looking is None or self._looking.done():
-            loop = Loop("looking for reclaim notices", self._turn, lambda: self._every_s, waits_first=True)
-            self._looking = asyncio.create_task(loop.run())
+            self._loop = Loop("looking for reclaim notices", self._turn, lambda: self._every_s, waits_first=True)
+            self._looking = asyncio.create_task(self._loop.run())
 
     def drop(self, boost_id: str) -> None:
         self._callbacks.pop(boost_id, None)
@@ -81,6 +81,7 @@ class ReclaimWatch:
 
     async def _turn(self) -> None:
         if not self._callbacks:
+            self._loop.end()
             return
         watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
         status = await (await self._ready()).boost_status()
