@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from fake_cluster import FakeCluster
@@ -22,7 +22,7 @@ from distributed_grid.orchestration.resource_boost_manager import (
     ResourceBoostManager,
     ResourceBoostRequest,
 )
-from distributed_grid.sdk.backend import Backend, LocalBackend, RemoteBackend
+from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.boosts import LOOK_EVERY_S
 from distributed_grid.store.home import GridHome
 
@@ -258,7 +258,7 @@ def test_a_callback_is_asked_where_the_program_itself_is_the_controller(fresh: S
     async def scene() -> None:
         engine = Engine(cluster, fresh.config, GridHome(tmp_path / "library"))
         await engine.start()
-        backend = LocalBackend(engine)
+        backend = Backend.of(engine)
         manager = ResourceBoostManager(backend=backend)
         boost_id = await with_callback(
             manager, lambda notice: notice.amount, lambda boost_id: asked_back(engine, boost_id, 2)
@@ -273,13 +273,13 @@ def test_a_callback_is_asked_where_the_program_itself_is_the_controller(fresh: S
 def test_no_program_looks_for_notices_where_no_boost_has_a_callback(fresh: ServedGrid) -> None:
     looks: list[float] = []
 
-    class Counting(RemoteBackend):
+    class Counting(Backend):
         """Notes when it looks, as a program with callbacks does from time to time."""
 
-        def __getattr__(self, name: str) -> Any:
-            if name == "boost_status":
+        async def ask(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+            if call is GridClient.boost_status:
                 looks.append(time.monotonic())
-            return super().__getattr__(name)
+            return await super().ask(call, *args, **more)
 
     async def looks_within(seconds: float) -> int:
         before = len(looks)
@@ -287,7 +287,7 @@ def test_no_program_looks_for_notices_where_no_boost_has_a_callback(fresh: Serve
         return len(looks) - before
 
     async def scene() -> None:
-        backend = cast("Backend", Counting(GridClient(fresh.home)))
+        backend = Counting(GridClient(fresh.home))
         async with ResourceBoostManager(backend=backend) as manager:
             assert await manager.request_boost(ResourceBoostRequest("b", "cpu", 1, preferred_source="a"))
             assert await looks_within(3 * LOOK_EVERY_S) == 0

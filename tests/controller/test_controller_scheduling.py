@@ -9,7 +9,7 @@ from served_grid import ServedGrid
 from distributed_grid.errors import InvalidRequest, RequestNotFound, TargetNotFound
 from distributed_grid.orchestration.intelligent_scheduler import IntelligentScheduler, SchedulingRequest, ray_options
 from distributed_grid.orchestration.resource_boost_manager import ResourceBoostManager, ResourceBoostRequest
-from distributed_grid.sdk.backend import RemoteBackend
+from distributed_grid.sdk.backend import Backend
 
 
 def test_a_task_has_a_place_says_that_it_began_and_is_done(fresh: ServedGrid) -> None:
@@ -55,7 +55,7 @@ def test_what_makes_no_sense_is_an_error(served: ServedGrid, body: dict[str, Any
 
 def test_the_python_class_decides_as_the_controller_does(fresh: ServedGrid) -> None:
     async def use() -> None:
-        boosts = ResourceBoostManager(backend=RemoteBackend(fresh.client))
+        boosts = ResourceBoostManager(backend=Backend(fresh.client))
         async with IntelligentScheduler(boost_manager=boosts) as scheduler:
             asked = SchedulingRequest(cpu=10, node="a", task_id="big")
             rejected = await scheduler.schedule_task(asked)

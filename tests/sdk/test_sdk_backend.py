@@ -1,24 +1,86 @@
-"""The engine in the caller's process answers the same calls as a controller's client."""
+"""An engine in the caller's process answers the client's calls, as a controller does."""
 
-import inspect
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
+from fake_cluster import FakeCluster
+from served_grid import NODES, ServedGrid, WallClock
 
 from distributed_grid.client import GridClient
-from distributed_grid.sdk.backend import LocalBackend
+from distributed_grid.engine.engine import Engine
+from distributed_grid.errors import BoostNotFound, InvalidAmount, NoCapacity, Unavailable
+from distributed_grid.sdk.backend import Backend
+from distributed_grid.sdk.boosts import ResourceBoostManager, ResourceBoostRequest
+from distributed_grid.store.home import GridHome
 
-_OF_ITS_OWN = {"start", "close", "snapshots"}
-CALLS = [name for name in vars(LocalBackend) if not name.startswith("_") and name not in _OF_ITS_OWN]
+Scene = Callable[[Backend], Awaitable[None]]
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call_is_the_clients_call_of_that_name(call: str) -> None:
-    """A remote backend passes the arguments on, so the client must accept each in the same position or by its name."""
-    own = [each for each in inspect.signature(getattr(LocalBackend, call)).parameters.values() if each.name != "self"]
-    clients = inspect.signature(getattr(GridClient, call))
-    by_place = [each.name for each in own if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-    assert by_place == [*clients.parameters][1 : 1 + len(by_place)]
-    by_name = {each.name: each.name for each in own if each.kind is inspect.Parameter.KEYWORD_ONLY}
-    clients.bind(None, *by_place, **by_name)
-    needed = [each.name for each in own if each.default is inspect.Parameter.empty and each.name not in by_name]
-    clients.bind(None, *needed, **by_name)
+@pytest.fixture
+def within(fresh: ServedGrid, tmp_path: Path) -> Callable[[Scene], None]:
+    """Plays a scene in an event loop that also runs an engine."""
+
+    def play(scene: Scene) -> None:
+        async def life() -> None:
+            cluster = FakeCluster(WallClock())
+            for name, base in NODES.items():
+                cluster.add_node(name, **base)
+            engine = Engine(cluster, fresh.config, GridHome(tmp_path / "library"))
+            await engine.start()
+            backend = Backend.of(engine)
+            try:
+                await scene(backend)
+            finally:
+                await engine.give_all_back(force=True)
+                await backend.close()
+
+        asyncio.run(asyncio.wait_for(life(), 120))
+
+    return play
+
+
+def test_a_boost_from_its_request_to_its_release(within: Callable[[Scene], None]) -> None:
+    async def scene(backend: Backend) -> None:
+        async with ResourceBoostManager(backend=backend) as manager:
+            boost_id = await manager.request_boost(ResourceBoostRequest("b", "cpu", 3, preferred_source="a"))
+            assert boost_id is not None
+            assert [(b.source_node, b.amount) for b in await manager.get_active_boosts()] == [("a", 3)]
+            assert (await backend.ask(GridClient.cluster_status))["controller"]["state"] == "running"
+            assert await manager.release_boost(boost_id)
+            assert not await manager.get_active_boosts()
+
+    within(scene)
+
+
+def test_an_error_arrives_as_it_was_raised(within: Callable[[Scene], None]) -> None:
+    async def scene(backend: Backend) -> None:
+        with pytest.raises(NoCapacity) as refused:
+            await backend.ask(
+                GridClient.request_boost, {"target_node": "a", "resource_type": "cpu", "amount": 99, "wait_seconds": 0}
+            )
+        assert any(line.startswith("b: ") for line in refused.value.because)
+        with pytest.raises(InvalidAmount):
+            await backend.ask(GridClient.request_boost, {"target_node": "a", "resource_type": "cpu", "amount": -1})
+        with pytest.raises(BoostNotFound):
+            await backend.ask(GridClient.boost, "no/such id")
+        with pytest.raises(Unavailable):  # only a controller reaches the processes of every node
+            await backend.ask(GridClient.offload_candidates)
+
+    within(scene)
+
+
+def test_requests_that_wait_keep_no_other_call_waiting(within: Callable[[Scene], None]) -> None:
+    async def scene(backend: Backend) -> None:
+        held = await backend.ask(
+            GridClient.request_boost, {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
+        )
+        wish = {"target_node": "a", "resource_type": "cpu", "amount": 0.25, "source_node": "b", "wait_seconds": 60}
+        waiting = [asyncio.create_task(backend.ask(GridClient.request_boost, wish)) for _ in range(30)]  # type: ignore[arg-type]
+        while len((await backend.ask(GridClient.queue))["requests"]) < len(waiting):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await backend.ask(GridClient.release_boost, held["boost_id"])
+        assert {boost["source_node"] for boost in await asyncio.gather(*waiting)} == {"b"}
+
+    within(scene)

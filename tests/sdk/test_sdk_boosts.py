@@ -50,7 +50,7 @@ class _FailsOnce:
     def __init__(self) -> None:
         self._looks = 0
 
-    async def boost_status(self) -> dict[str, Any]:
+    async def ask(self, _call: object) -> dict[str, Any]:
         self._looks += 1
         if self._looks == 1:
             raise RuntimeError("an answer that cannot be read")

@@ -20,6 +20,9 @@ class Controller:
         self.asked: list[dict[str, Any]] = []
         self.completed: list[str] = []
 
+    async def ask(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        return await getattr(self, call.__name__)(*args, **more)
+
     async def cluster_status(self) -> dict[str, Any]:
         return {"nodes": [{"name": "head", "is_head": True, "pressure": self._pressure}]}
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from distributed_grid.client.connections import Answer, Connections, Unreachable, listens
+from distributed_grid.client.connections import Answer, Connections, Door, Unreachable, listens
 from distributed_grid.client.whereabouts import NO_CLUSTER, Whereabouts
 from distributed_grid.errors import (
     BoostNotFound,
@@ -92,20 +92,22 @@ class GridClient:
         home: GridHome | None = None,
         *,
         at: Whereabouts | None = None,
+        through: Door | None = None,
         retry_s: float | None = None,
         on_wait: Callable[[str], None] | None = None,
         plain: bool = False,
     ) -> None:
         """The controller that `home` leads to; or the one `at` a place, whatever `home` says.
 
-        `plain`: for a terminal. Invisible characters in the answers are written out, except in the output of processes.
+        `through`: what carries the calls to it, if they do not go over HTTP. `plain`: for a terminal. Invisible
+        characters in the answers are written out, except in the output of processes.
         """
         self.home = home or GridHome.find()
-        self._at = at
+        self._at, self._through = at, through
         self._retry_s = retry_s
         self._plain = plain
         self._on_wait = on_wait
-        self._door: tuple[Whereabouts, Connections] | None = None
+        self._door: tuple[Whereabouts, Door] | None = None
 
     def close(self) -> None:
         door, self._door = self._door, None
@@ -310,7 +312,7 @@ class GridClient:
     def repair(self, *, kill: bool = False) -> AuditReport:
         return self._call("POST", "/audit/repair", {"kill": kill})
 
-    def audit_log(self, **wanted: object) -> list[Entry]:
+    def audit_log(self, /, **wanted: object) -> list[Entry]:
         """Entries by `who`, `node`, `boost`, `event`, `since` and `limit`; None matches everything."""
         given = {name: value for name, value in wanted.items() if value is not None}
         return self._call("GET", "/audit/log", params=given)["entries"]
@@ -398,9 +400,12 @@ class GridClient:
         finally:
             timer.cancel()
 
-    def _find(self) -> tuple[Whereabouts, Connections]:
+    def _find(self) -> tuple[Whereabouts, Door]:
         """The controller's present place; cached until it does not answer there."""
         found = self._at or Whereabouts.of(self.home)
+        if self._through is not None:
+            self._door = (found, self._through)
+            return self._door
         headers = {"X-Grid-User": user_name()}
         if found.token:
             headers["Authorization"] = f"Bearer {found.token}"

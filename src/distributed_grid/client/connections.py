@@ -7,7 +7,7 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
 import orjson
@@ -32,6 +32,23 @@ class Answer:
 
     def json(self) -> Any:
         return orjson.loads(self.body)
+
+
+class Door(Protocol):
+    """What carries calls to a controller."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        answer_s: float,
+    ) -> Answer: ...
+
+    def close(self) -> None: ...
 
 
 class Connections:

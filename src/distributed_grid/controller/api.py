@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Query, Request
@@ -9,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from distributed_grid import __version__
 from distributed_grid.controller.access import (
     ERRORS,
     Asker,
@@ -61,7 +61,7 @@ def make_app(
     """The application. `where` tells how the controller is reached; `leave` ends it after a stop."""
     app = FastAPI(
         title="Distributed Grid",
-        version=__version__,
+        version=version("distributed-grid"),
         docs_url="/api/v1/docs",
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,

@@ -1,47 +1,45 @@
 """Where a Python caller's requests go: to a running controller, or to an engine in this process.
 
-`Connected` is what the public classes share: the first call finds the controller, or starts the engine.
+Both answer through the client's calls. `Connected` is what the public classes share: the first call finds the
+controller, or starts the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Awaitable, Callable, Mapping
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from urllib.parse import unquote, urlencode
 
-from distributed_grid import threads
+from distributed_grid.client import GridClient
+from distributed_grid.client.connections import Answer, Unreachable
+from distributed_grid.client.whereabouts import Whereabouts
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
-from distributed_grid.engine.views import cluster_dict
-from distributed_grid.errors import NoCluster, RequestNotFound, Unavailable
-from distributed_grid.leases.view import boost_dict, status_dict
+from distributed_grid.errors import NoCluster
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.snapshots import NodeSnapshot
-from distributed_grid.model.teams import DEFAULT_TEAM
+from distributed_grid.model.times import instant
 from distributed_grid.monitoring.views import snapshots_from
-from distributed_grid.scheduler.view import decision_dict, request_from, scheduling_dict
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
-    from distributed_grid.client import GridClient
+    from starlette.types import ASGIApp, Message
+
     from distributed_grid.engine.engine import Engine
-    from distributed_grid.wire.audit import Entry
-    from distributed_grid.wire.boosts import Boost, BoostList, BoostRequest, ReleaseRequest
+    from distributed_grid.wire.controller import Whereabouts as ControllerPlace
     from distributed_grid.wire.nodes import ClusterSeen, ClusterStatus
-    from distributed_grid.wire.offload import (
-        OffloadAnswer,
-        OffloadCandidates,
-        OffloadedProcess,
-        OffloadLog,
-        OffloadRequest,
-        OffloadStatus,
-    )
-    from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus
-    from distributed_grid.wire.scheduling import TaskDecision, TaskDone, TaskList, TaskRequest
-    from distributed_grid.wire.sharing import SharingStatus
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_HERE: Final = "the engine in this process"
+_CALLS_AT_ONCE: Final = 128
+"""A request that waits for capacity occupies a thread for as long."""
 
 
 async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring: bool = False) -> Backend:
@@ -52,171 +50,164 @@ async def connect(config: ConfigLike, home: GridHome | None = None, *, measuring
     """
     home = home or GridHome.find()
     if home.controller.exists() or home.login.exists():
-        from distributed_grid.client import GridClient
-
-        remote = cast("Backend", RemoteBackend(GridClient(home)))
+        remote = Backend(GridClient(home))
         try:
-            await remote.boost_status()
+            await remote.ask(GridClient.boost_status)
         except NoCluster:  # a record of a cluster that is gone
             await remote.close()
         else:
             return remote
-    return await LocalBackend.start(loaded_config(config), home, measuring=measuring)
+    return await _in_this_process(loaded_config(config), home, measuring=measuring)
 
 
-class RemoteBackend:
-    """A controller, over HTTP: each call of `LocalBackend` is the client's call of that name, in a thread."""
+async def _in_this_process(config: GridConfig, home: GridHome, *, measuring: bool) -> Backend:
+    """An engine in this event loop, under the writer's lock: there is never a second writer."""
+    import ray
 
-    def __init__(self, client: GridClient) -> None:
-        self._client = client
+    if not ray.is_initialized():
+        raise NoCluster(
+            "No cluster is running",
+            because=["no controller answers, and this process is not connected to Ray"],
+            try_next="Start one with `grid cluster start`, or call ray.init(address=...) first.",
+        )
+    from distributed_grid.engine.engine import Engine
+    from distributed_grid.execution.ray_cluster import RayCluster
+    from distributed_grid.monitoring.telemetry import RayTelemetry
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return partial(asyncio.to_thread, getattr(self._client, name))
-
-    def snapshots(self) -> dict[NodeName, NodeSnapshot]:
-        return snapshots_from(self._client.nodes())
-
-    async def close(self) -> None:
-        self._client.close()
+    address = ray.get_runtime_context().gcs_address
+    engine = Engine(RayCluster(address), config, home, telemetry=RayTelemetry(address) if measuring else None)
+    await engine.start()
+    return Backend.of(engine, address)
 
 
-class LocalBackend:
-    """The engine in this process, under the writer's lock: there is never a second writer.
+class Backend:
+    """The client's calls, each in a thread, so that none blocks the event loop. Answers are the API's JSON."""
 
-    Its calls have the names, parameters and answers of `GridClient`.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        from distributed_grid.client import user_name
-        from distributed_grid.engine.allocations import Allocations
-
-        self._engine = engine
-        self._allocations = Allocations(engine)
-        # The process that holds the store's lock and files owns the installation.
-        self._caller = THE_OWNER.claiming(user_name())
-        self._who = self._caller.name
+    def __init__(self, client: GridClient, engine: Engine | None = None) -> None:
+        """`engine`: the one in this process that the client reaches; it ends with the backend."""
+        self._client, self._engine = client, engine
+        self._threads = ThreadPoolExecutor(_CALLS_AT_ONCE, "grid-calls")
 
     @classmethod
-    async def start(cls, config: GridConfig, home: GridHome, *, measuring: bool = False) -> LocalBackend:
-        import ray
+    def of(cls, engine: Engine, ray_address: str = "") -> Backend:
+        """The API of an engine that runs in the present event loop."""
+        client = GridClient(engine.parts.home, at=Whereabouts(_HERE, ""), through=InProcess(engine, ray_address))
+        return cls(client, engine)
 
-        if not ray.is_initialized():
-            raise NoCluster(
-                "No cluster is running",
-                because=["no controller answers, and this process is not connected to Ray"],
-                try_next="Start one with `grid cluster start`, or call ray.init(address=...) first.",
-            )
-        from distributed_grid.engine.engine import Engine
-        from distributed_grid.execution.ray_cluster import RayCluster
-        from distributed_grid.monitoring.telemetry import RayTelemetry
-
-        address = ray.get_runtime_context().gcs_address
-        engine = Engine(RayCluster(address), config, home, telemetry=RayTelemetry(address) if measuring else None)
-        await engine.start()
-        return cls(engine)
-
-    async def request_boost(self, body: BoostRequest, *, idempotency_key: str | None = None) -> Boost:
-        return self._shown(await self._engine.request(body, caller=self._caller, idempotency_key=idempotency_key))
-
-    async def release_boost(self, boost_id: str, body: ReleaseRequest | None = None) -> Boost:
-        from distributed_grid.leases.release import units_to_give
-
-        given = body or {}
-        units = units_to_give(self._engine.parts, boost_id, given.get("amount"))
-        grace_s = given.get("grace_seconds")
-        return self._shown(await self._engine.service.release(boost_id, units=units, grace_s=grace_s, who=self._who))
-
-    async def checkpointed(self, boost_id: str) -> Boost:
-        return self._shown(await self._engine.service.checkpointed(boost_id, who=self._who))
-
-    async def renew_boost(self, boost_id: str, duration_s: object = None) -> Boost:
-        return self._shown(await self._engine.service.renew(boost_id, duration_s, who=self._who))
-
-    async def boost(self, boost_id: str) -> Boost:
-        return self._shown(self._engine.parts.ledger.find(boost_id))
-
-    async def boost_status(self) -> BoostList:
-        return status_dict(self._engine.service.boosts(), self._engine.parts.notes)
-
-    async def request_allocation(self, body: AllocationRequest, *, idempotency_key: str | None = None) -> Allocation:
-        return await self._allocations.request(body, caller=self._caller, idempotency_key=idempotency_key)
-
-    async def allocation(self, request_id: str) -> Allocation:
-        return self._allocations.find(request_id)
-
-    async def release_allocation(self, request_id: str) -> Allocation:
-        return await self._allocations.release(request_id, caller=self._caller)
-
-    async def sharing_status(self) -> SharingStatus:
-        return await self._allocations.status()
-
-    async def queue(self) -> QueueStatus:
-        return self._allocations.queue()
-
-    async def plan(self, body: PlanRequest) -> Plan:
-        return await self._allocations.plan(body, caller=self._caller)
-
-    async def schedule_task(self, body: TaskRequest) -> TaskDecision:
-        request = request_from(body, task_id=body.get("task_id") or uuid.uuid4().hex)
-        return decision_dict(await self._engine.scheduling.schedule(request, who=self._who, team=DEFAULT_TEAM))
-
-    async def task(self, task_id: str) -> TaskDecision:
-        return decision_dict(self._engine.scheduling.find(task_id))
-
-    async def task_started(self, task_id: str) -> TaskDecision:
-        return decision_dict(await self._engine.scheduling.started(task_id, who=self._who))
-
-    async def complete_task(self, task_id: str) -> TaskDone:
-        if not await self._engine.scheduling.complete(task_id, who=self._who):
-            raise RequestNotFound(f"No task with the id {task_id!r:.80}")
-        return {"task_id": task_id, "completed": True}
-
-    async def tasks(self) -> TaskList:
-        return scheduling_dict(self._engine.parts)
-
-    async def offload_candidates(self, node: str | None = None) -> OffloadCandidates:
-        raise _only_a_controller()
-
-    async def offload(self, body: OffloadRequest) -> OffloadAnswer:
-        raise _only_a_controller()
-
-    async def offloads(self) -> OffloadStatus:
-        raise _only_a_controller()
-
-    async def offload_log(self, offload_id: str, begin: int = 0) -> OffloadLog:
-        raise _only_a_controller()
-
-    async def cancel_offload(self, offload_id: str, grace_s: float) -> OffloadedProcess:
-        raise _only_a_controller()
-
-    async def audit_log(self, *, limit: int) -> list[Entry]:
-        from distributed_grid.store.audit_log import Wanted
-
-        return await threads.READING.run(self._engine.parts.journal.recorded, Wanted(), limit)
-
-    async def cluster_status(self) -> ClusterSeen | ClusterStatus:
-        return await cluster_dict(self._engine)
+    async def ask(self, call: Callable[Concatenate[GridClient, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """One call of the client, such as `ask(GridClient.boost, boost_id)`."""
+        asked = partial(call, self._client, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
+        if self._engine is None:
+            return snapshots_from(self._client.nodes())
         watching = self._engine.watching
         return watching.collector.snapshots() if watching is not None else {}
 
     async def close(self) -> None:
-        if self._engine.watching is not None:
-            await self._engine.watching.leave()
-        await self._engine.stop()
-
-    def _shown(self, lease: Any) -> Boost:
-        return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
-
-
-Backend: TypeAlias = LocalBackend
-"""The calls behind the public classes, to which `RemoteBackend` conforms. Answers are the API's JSON."""
+        self._client.close()
+        if self._engine is not None:
+            if self._engine.watching is not None:
+                await self._engine.watching.leave()
+            await self._engine.stop()
+        self._threads.shutdown(wait=False)
 
 
-def _only_a_controller() -> Unavailable:
-    """Only a controller reaches the processes of every node, and outlives this process."""
-    return Unavailable("Processes are moved by a controller", try_next="Put one into the cluster: grid start")
+class InProcess:
+    """The API of an engine in this process: a call is a call of the application, in the engine's event loop.
+
+    The checks at the door hold here, too; the token that they ask for lives as long as this object.
+    """
+
+    def __init__(self, engine: Engine, ray_address: str) -> None:
+        from distributed_grid.client import user_name
+        from distributed_grid.controller.api import make_app
+        from distributed_grid.controller.tokens import Tokens
+        from distributed_grid.leases.state import utc_now
+        from distributed_grid.store.token_file import TokenFile
+
+        token = secrets.token_urlsafe(32)
+        # The process that holds the store's lock and files owns the installation.
+        self._headers = {"host": "localhost", "authorization": f"Bearer {token}", "x-grid-user": user_name()}
+        tokens = Tokens(token, TokenFile(engine.parts.home.tokens), utc_now, strict=False)
+        self._app: ASGIApp = make_app(engine, tokens, lambda: self._where(engine, ray_address), _stays)
+        self._loop = asyncio.get_running_loop()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        answer_s: float,
+    ) -> Answer:
+        """One call and its answer, as `Connections.ask`; from any thread but the event loop's."""
+        content = b"" if body is None else json.dumps(body).encode()
+        sent = {**self._headers, **(headers or {}), **({"content-type": "application/json"} if content else {})}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": urlencode(params or {}).encode(),
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
+            "client": ("127.0.0.1", 0),
+            "server": ("127.0.0.1", 0),
+        }
+        answer = asyncio.run_coroutine_threadsafe(self._answer(scope, content), self._loop)
+        try:
+            return answer.result(answer_s)
+        except TimeoutError:
+            answer.cancel()
+            raise Unreachable(f"no answer in {answer_s:g} s") from None
+
+    async def _answer(self, scope: dict[str, Any], content: bytes) -> Answer:
+        asked = [content]
+        status, parts = 0, []
+
+        async def receive() -> Message:
+            if not asked:
+                await asyncio.Event().wait()  # the caller stays until it has its answer
+            return {"type": "http.request", "body": asked.pop(), "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts.append(message.get("body", b""))
+
+        await self._app(scope, receive, send)
+        return Answer(status, b"".join(parts))
+
+    @staticmethod
+    def _where(engine: Engine, ray_address: str) -> ControllerPlace:
+        """No other process reaches it."""
+        return {
+            "url": _HERE,
+            "tls_sha256": None,
+            "pid": os.getpid(),
+            "ray_address": ray_address,
+            "ray_auth_mode": os.environ.get("RAY_AUTH_MODE") or "disabled",
+            "cluster": engine.config.name,
+            "config_source": _HERE,
+            "config_digest": engine.config.digest(),
+            "started_at": instant(engine.parts.now()),
+        }
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+
+async def _stays() -> None:
+    """A program that is its own controller goes on after it has returned all capacity."""
 
 
 class Connected:
@@ -275,6 +266,10 @@ class Connected:
         await self.initialize()
         assert self._backend is not None
         return self._backend
+
+    async def _ask(self, call: Callable[Concatenate[GridClient, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """One call of the client, once the controller is found."""
+        return await (await self._ready()).ask(call, *args, **kwargs)
 
 
 def connect_to_ray(cluster: ClusterSeen | ClusterStatus) -> None:

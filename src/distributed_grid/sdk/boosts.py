@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
@@ -84,7 +85,7 @@ class ReclaimWatch:
             self._loop.end()
             return
         watched = set(self._callbacks)  # a boost added during the look may not be in the answer yet
-        status = await (await self._ready()).boost_status()
+        status = await (await self._ready()).ask(GridClient.boost_status)
         there = {boost["boost_id"]: boost for boost in status["boosts"] if boost["boost_id"] in watched}
         if status["cut"]:
             there |= await self._each(watched - there.keys())
@@ -99,7 +100,7 @@ class ReclaimWatch:
         found: dict[str, Boost] = {}
         for boost_id in boost_ids:
             with contextlib.suppress(BoostNotFound):
-                found[boost_id] = await backend.boost(boost_id)
+                found[boost_id] = await backend.ask(GridClient.boost, boost_id)
         return found
 
     def _tell(self, boost: Boost) -> None:
@@ -120,11 +121,11 @@ class ReclaimWatch:
                 return
             part = None if given is None or given is True or given >= has else given
             backend = await self._ready()
-            open_now = notice_in(await backend.boost(notice.boost_id))
+            open_now = notice_in(await backend.ask(GridClient.boost, notice.boost_id))
             if open_now is None or open_now.asked_at != notice.asked_at:
                 log.warning("a reclaim callback came back too late: what was asked is taken", boost=notice.boost_id)
                 return
-            await backend.release_boost(notice.boost_id, {"amount": part})
+            await backend.ask(GridClient.release_boost, notice.boost_id, {"amount": part})
         except GridError as error:
             log.warning("what was given up could not be given back", boost=notice.boost_id, message=error.message)
         except Exception:
@@ -295,7 +296,9 @@ class ResourceBoostManager(Connected):
         """
         try:
             backend = await self._ready()
-            granted = await backend.request_boost(request.body(), idempotency_key=request.idempotency_key)
+            granted = await backend.ask(
+                GridClient.request_boost, request.body(), idempotency_key=request.idempotency_key
+            )
         except Refused as error:
             self.last_refusal = error
             log.warning("boost refused", message=error.message, because=error.because, try_next=error.try_next)
@@ -322,29 +325,29 @@ class ResourceBoostManager(Connected):
             renewal.cancel()
         try:
             body: ReleaseRequest = {"amount": amount, "grace_seconds": grace_seconds}
-            await (await self._ready()).release_boost(boost_id, body)
+            await self._ask(GridClient.release_boost, boost_id, body)
         except NotFound:
             return False
         return True
 
     async def checkpointed(self, boost_id: str) -> ResourceBoost:
         """Report a checkpoint: the work in this boost is saved, so a preemption would lose little."""
-        return ResourceBoost.from_dict(await (await self._ready()).checkpointed(boost_id))
+        return ResourceBoost.from_dict(await self._ask(GridClient.checkpointed, boost_id))
 
     async def renew_boost(self, boost_id: str, duration_seconds: float | None = None) -> ResourceBoost:
-        return ResourceBoost.from_dict(await (await self._ready()).renew_boost(boost_id, duration_seconds))
+        return ResourceBoost.from_dict(await self._ask(GridClient.renew_boost, boost_id, duration_seconds))
 
     async def get_boost(self, boost_id: str) -> ResourceBoost:
-        return ResourceBoost.from_dict(await (await self._ready()).boost(boost_id))
+        return ResourceBoost.from_dict(await self._ask(GridClient.boost, boost_id))
 
     async def get_active_boosts(self, target_node: str | None = None) -> list[ResourceBoost]:
-        status = await (await self._ready()).boost_status()
+        status = await self._ask(GridClient.boost_status)
         found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
         return [b for b in found if b.is_active and target_node in (None, b.target_node)]
 
     async def get_boost_status(self) -> BoostList:
         """The same as `grid boost status --json`."""
-        return await (await self._ready()).boost_status()
+        return await self._ask(GridClient.boost_status)
 
     async def _keep(self, boost_id: str, length_s: float) -> None:
         why = await LeaseKeeper(length_s).keep(lambda: self.renew_boost(boost_id))

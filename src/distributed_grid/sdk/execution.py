@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.decide.offload.secrets import choose_environment
 from distributed_grid.errors import GridError, InvalidRequest, NoCapacity, RequestNotFound
@@ -176,7 +177,7 @@ async def _function(task: ExecutedTask, backend: Backend, name: str) -> None:
     work = task.work
     assert work.function is not None
     reference = runner.run_function(task.actor, work.function, work.args, work.kwargs)
-    await backend.task_started(name)
+    await backend.ask(GridClient.task_started, name)
     try:
         task.result = await reference
     except ray.exceptions.RayTaskError as error:
@@ -189,7 +190,7 @@ async def _command(task: ExecutedTask, backend: Backend, name: str) -> None:
     order = {"command": list(work.command), "cwd": work.cwd, "stdin": None, "stdout": None, "stderr": None}
     await task.actor.prepare.remote(order, dict(work.env), {})
     said = await task.actor.go.remote()
-    await backend.task_started(name)
+    await backend.ask(GridClient.task_started, name)
     while said["state"] == "running":
         await asyncio.sleep(_FOLLOW_S)
         said = await task.actor.about.remote()
@@ -244,7 +245,7 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
 
 
 async def _keep(lease_id: str, backend: Backend) -> None:
-    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.renew_boost(lease_id, _UP_TO_S))
+    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.ask(GridClient.renew_boost, lease_id, _UP_TO_S))
     log.warning("a task's lease is no longer renewed", lease=lease_id, message=why.message)
 
 
@@ -261,7 +262,7 @@ _STATES: Final[Mapping[str, TaskState]] = {
 
 async def recommendations(backend: Backend, node: str | None) -> list[OffloadingRecommendation]:
     """The processes that could move, the surest first."""
-    return [recommendation_from(one) for one in (await backend.offload_candidates(node))["candidates"]]
+    return [recommendation_from(one) for one in (await backend.ask(GridClient.offload_candidates, node))["candidates"]]
 
 
 class MovedProcesses:
@@ -283,7 +284,7 @@ class MovedProcesses:
             "created_at": process.created_at,
             "to": given.destination or "auto",
         }
-        moved = (await backend.offload(body))["offload"]
+        moved = (await backend.ask(GridClient.offload, body))["offload"]
         assert moved is not None, "only a dry run moves nothing"
         self._ids.append(moved["offload_id"])
         return moved["offload_id"]
@@ -314,16 +315,16 @@ class MovedProcesses:
         return code
 
     async def printed(self, task_id: str, backend: Backend) -> str:
-        return await read_all(lambda begin: backend.offload_log(task_id, begin))
+        return await read_all(lambda begin: backend.ask(GridClient.offload_log, task_id, begin))
 
     async def cancel(self, task_id: str, backend: Backend) -> bool:
         if _is_over(await self._find(task_id, backend)):
             return False
-        await backend.cancel_offload(task_id, _GRACE_S)
+        await backend.ask(GridClient.cancel_offload, task_id, _GRACE_S)
         return True
 
     async def _find(self, task_id: str, backend: Backend) -> OffloadedProcess:
-        for one in (await backend.offloads())["offloads"]:
+        for one in (await backend.ask(GridClient.offloads))["offloads"]:
             if one["offload_id"] == task_id:
                 return one
         raise RequestNotFound(f"The controller knows no moved process {task_id!r} any more", try_next="grid audit log")
@@ -409,6 +410,6 @@ class Carrier:
         )
 
     async def _is_pressed(self, name: str) -> bool:
-        nodes = (await self._backend.cluster_status())["nodes"]
+        nodes = (await self._backend.ask(GridClient.cluster_status))["nodes"]
         pressure = next((node["pressure"] for node in nodes if node["name"] == name), None)
         return pressure is not None and pressure["overall"] >= _PRESSED

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, RequestNotFound
 from distributed_grid.model.offload import OffloadingRecommendation
@@ -66,7 +67,7 @@ class EnhancedOffloadingExecutor(Connected):
         await super().initialize()
         if self._carrier is None:
             assert self._backend is not None
-            connect_to_ray(await self._backend.cluster_status())
+            connect_to_ray(await self._backend.ask(GridClient.cluster_status))
             self._carrier = Carrier(self._backend, self.mode, self._max_retries)
 
     async def close(self) -> None:
@@ -193,7 +194,7 @@ class EnhancedOffloadingExecutor(Connected):
 
     async def _target(self, given: str | None) -> str:
         backend = await self._ready()
-        return given or head_of(await backend.cluster_status())
+        return given or head_of(await backend.ask(GridClient.cluster_status))
 
     def _begin(self, work: Work, needs: Mapping[str, float], terms: TaskTerms) -> str:
         assert self._carrier is not None

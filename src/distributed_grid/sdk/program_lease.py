@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
+from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
 from distributed_grid.model.policies import AllocationPriority
@@ -55,7 +56,7 @@ class ProgramLease:
 
     async def __aenter__(self) -> Self:
         backend = await self._manager._ready()
-        cluster = await backend.cluster_status()
+        cluster = await backend.ask(GridClient.cluster_status)
         connect_to_ray(cluster)
         target = self._target or head_of(cluster)
         (kind, amount), *others = self._asked.items()

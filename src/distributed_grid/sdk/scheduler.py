@@ -7,6 +7,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
 from distributed_grid.errors import NotFound
@@ -69,11 +70,11 @@ class IntelligentScheduler(Connected):
         """
         if not request.task_id:  # made here: if the answer is lost, a retry asks for the same task
             request = replace(request, task_id=uuid.uuid4().hex)
-        return decision_from(await (await self._ready()).schedule_task(request_body(request)))
+        return decision_from(await self._ask(GridClient.schedule_task, request_body(request)))
 
     async def get_decision(self, task_id: str) -> SchedulingDecision:
         """The latest decision about a task. A task that waited may have a place by now."""
-        return decision_from(await (await self._ready()).task(task_id))
+        return decision_from(await self._ask(GridClient.task, task_id))
 
     async def wait_for_place(self, task_id: str) -> SchedulingDecision:
         """Wait until a task has a place, or will have none."""
@@ -85,18 +86,18 @@ class IntelligentScheduler(Connected):
 
     async def task_started(self, task_id: str) -> SchedulingDecision:
         """Report that a task has begun. Grid learns from this how long it takes."""
-        return decision_from(await (await self._ready()).task_started(task_id))
+        return decision_from(await self._ask(GridClient.task_started, task_id))
 
     async def complete_task(self, task_id: str) -> bool:
         """Free what a task held, and end a lease made for it. False if there is no such task (any more)."""
         try:
-            return (await (await self._ready()).complete_task(task_id))["completed"]
+            return (await self._ask(GridClient.complete_task, task_id))["completed"]
         except NotFound:
             return False
 
     async def get_scheduling_status(self) -> TaskList:
         """Every task, the waiting ones, how many were accepted, and how accurate the predictions were."""
-        return await (await self._ready()).tasks()
+        return await self._ask(GridClient.tasks)
 
 
 def ray_options(decision: SchedulingDecision, member: int = 0, **more: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import NotFound
 from distributed_grid.leases.view import boost_dict
@@ -71,36 +72,40 @@ class ResourceSharingManager(Connected):
             delivery=delivery,
         )
         body: AllocationRequest = {**asked, "wait_seconds": wait}
-        found = await (await self._ready()).request_allocation(body, idempotency_key=idempotency_key)
+        found = await self._ask(GridClient.request_allocation, body, idempotency_key=idempotency_key)
         return found["request_id"]
 
     async def release_resource(self, allocation_id: str) -> bool:
         """Release an allocation, or stop waiting for it. False if there is no such allocation (any more)."""
         try:
-            await (await self._ready()).release_allocation(allocation_id)
+            await self._ask(GridClient.release_allocation, allocation_id)
         except NotFound:
             return False
         return True
 
     async def get_allocation(self, allocation_id: str) -> Allocation:
         """One allocation: `state` is `waiting`, with its place in the queue, or the state of its boost."""
-        return await (await self._ready()).allocation(allocation_id)
+        return await self._ask(GridClient.allocation, allocation_id)
 
     async def get_resource_status(self) -> dict[str, Any]:
         """The policy in force, every node's limits, every team's share, all allocations, and the queue."""
         backend = await self._ready()
-        boosts, queue = await backend.boost_status(), await backend.queue()
-        return {**await backend.sharing_status(), "allocations": boosts["boosts"], "queue": queue["requests"]}
+        boosts, queue = await backend.ask(GridClient.boost_status), await backend.ask(GridClient.queue)
+        return {
+            **await backend.ask(GridClient.sharing_status),
+            "allocations": boosts["boosts"],
+            "queue": queue["requests"],
+        }
 
     async def plan(
         self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Unpack[AskedBounds]
     ) -> Plan:
         """What would happen to such a request now, as `grid plan` says it. Nothing changes."""
-        return await (await self._ready()).plan(request_body(node_id, {str(resource_type): str(amount)}, **more))
+        return await self._ask(GridClient.plan, request_body(node_id, {str(resource_type): str(amount)}, **more))
 
     async def history(self, limit: int = 100) -> list[Entry]:
         """What was requested, granted, refused and returned, the newest last, from the audit log."""
-        entries = await (await self._ready()).audit_log(limit=10 * limit)
+        entries = await self._ask(GridClient.audit_log, limit=10 * limit)
         return [entry for entry in entries if entry["event"] in _HISTORY][-limit:]
 
     get_history = history
@@ -136,8 +141,8 @@ class ResourceSharingOrchestrator(Connected):
     async def get_cluster_status(self) -> dict[str, Any]:
         """Every node, pending demand, boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
         backend = await self._ready()
-        sharing, queue = await backend.sharing_status(), await self._queue()
-        return {**await backend.cluster_status(), "resource_sharing": sharing, "queue": queue}
+        sharing, queue = await backend.ask(GridClient.sharing_status), await self._queue()
+        return {**await backend.ask(GridClient.cluster_status), "resource_sharing": sharing, "queue": queue}
 
     async def request_resources(
         self,
@@ -169,7 +174,7 @@ class ResourceSharingOrchestrator(Connected):
 
     async def _queue(self) -> list[QueuedRequest]:
         backend: Backend = await self._ready()
-        return (await backend.queue())["requests"]
+        return (await backend.ask(GridClient.queue))["requests"]
 
 
 class ResourceBoostPersistence:

@@ -1,0 +1,3 @@
+from served_grid import fresh, served
+
+__all__ = ["fresh", "served"]
