@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import psutil
 
@@ -287,7 +287,7 @@ class Order:
     address: str
     config: Mapping[str, object]
     config_source: str
-    listening: Mapping[str, Any]
+    listening: Mapping[str, object]
     record: Mapping[str, object] | None = None
     """The record of the embedded cluster whose controller it is."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
 from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Purpose, Terms
@@ -67,12 +67,15 @@ _KEPT_BY_A_LEASE: Final = sorted(
 
 
 def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
-    """The request for these amounts for a target, as the API takes it: the first kind leads, the others come along."""
+    """The request for these amounts for a target, as the API takes it: the first kind leads, the others come along.
+
+    Terms that are None are left open, and are not sent.
+    """
     (kind, amount), *along = amounts.items()
     body: BoostRequest = {"target_node": target, "resource_type": kind, "amount": amount, **terms}
     if along:
         body["along"] = dict(along)
-    return body
+    return cast("BoostRequest", {key: value for key, value in body.items() if value is not None})
 
 
 def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":

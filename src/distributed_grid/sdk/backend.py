@@ -17,6 +17,7 @@ from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import NoCluster, RequestNotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, status_dict
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -206,7 +207,7 @@ class LocalBackend:
             await self._engine.watching.leave()
         await self._engine.stop()
 
-    def _shown(self, lease: Any) -> Boost:
+    def _shown(self, lease: Lease) -> Boost:
         return boost_dict(lease, self._engine.parts.notes.get(lease.id, ()))
 
 
