@@ -25,8 +25,8 @@ The number is the exit code of `grid`; `code` is what the API and `--json` carry
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 if TYPE_CHECKING:
     from distributed_grid.wire.values import ErrorBody, NoCapacityBody
@@ -451,7 +451,7 @@ def _tree(cls: type[GridError]) -> dict[str, type[GridError]]:
 _BY_CODE = _tree(GridError)
 
 
-def error_from_dict(data: Mapping[str, Any]) -> GridError:
+def error_from_dict(data: "ErrorBody | NoCapacityBody") -> GridError:
     """The error that an API answer describes; an unknown code becomes a plain `GridError`."""
     cls = _BY_CODE.get(str(data.get("code")), GridError)
     error = cls(
@@ -460,5 +460,5 @@ def error_from_dict(data: Mapping[str, Any]) -> GridError:
         try_next=data.get("try_next"),
     )
     if isinstance(error, NoCapacity):
-        error.expected_start = data.get("expected_start")
+        error.expected_start = cast("NoCapacityBody", data).get("expected_start")
     return error

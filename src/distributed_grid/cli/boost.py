@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -205,8 +205,10 @@ def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
     """Report a checkpoint: the work in a boost is saved. Among equal boosts, such boosts are reclaimed first."""
     from distributed_grid.cli.output import clock
 
-    def text(boost: Any) -> str:
-        return f"Boost {boost['boost_id']}: its work is saved as of {clock(boost['checkpointed_at'])}"
+    def text(boost: Boost) -> str:
+        at = boost["checkpointed_at"]
+        assert at is not None, "it was reported just now"
+        return f"Boost {boost['boost_id']}: its work is saved as of {clock(at)}"
 
     show(client.checkpointed(boost_id), as_json, text)
 

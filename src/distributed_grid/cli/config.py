@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -23,6 +22,16 @@ def config() -> None:
     """Check and show the cluster's configuration, and print its JSON Schema."""
 
 
+class CheckedConfig(TypedDict):
+    """What `grid config check --json` shows."""
+
+    ok: bool
+    source: str
+    nodes: list[str]
+    resource_sharing_enabled: bool
+    warnings: list[str]
+
+
 @config.command(examples=["grid config check", "grid config check my-cluster.yaml --json"])
 @click.argument("file", required=False, type=click.Path())
 @json_option
@@ -30,22 +39,19 @@ def check(file: str | None, as_json: bool) -> None:
     """Check FILE (default: the configuration that every command would use)."""
     loaded = _load(file)
 
-    def text(found: Mapping[str, Any]) -> str:
+    def text(found: CheckedConfig) -> str:
         nodes = "1 node" if len(found["nodes"]) == 1 else f"{len(found['nodes'])} nodes"
         sharing = "enabled" if found["resource_sharing_enabled"] else "not enabled"
         return f"OK: {found['source']}: {nodes}, resource sharing {sharing}"
 
-    show(
-        {
-            "ok": True,
-            "source": str(loaded.source),
-            "nodes": [node.name for node in loaded.config.nodes],
-            "resource_sharing_enabled": loaded.config.resource_sharing.enabled,
-            "warnings": list(loaded.warnings),
-        },
-        as_json,
-        text,
-    )
+    checked: CheckedConfig = {
+        "ok": True,
+        "source": str(loaded.source),
+        "nodes": [node.name for node in loaded.config.nodes],
+        "resource_sharing_enabled": loaded.config.resource_sharing.enabled,
+        "warnings": list(loaded.warnings),
+    }
+    show(checked, as_json, text)
 
 
 @config.command(examples=["grid config schema > grid-schema.json"])

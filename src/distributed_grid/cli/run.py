@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +14,7 @@ from distributed_grid.client import GridClient
 
 if TYPE_CHECKING:
     from distributed_grid.run.held_lease import Wanted
-    from distributed_grid.run.records import Run, Runs
+    from distributed_grid.run.records import Run, Runs, ShownRun
 
 
 @click.command(
@@ -119,7 +118,7 @@ def _say_to_whoever_is_there(text: str) -> None:
         os.close(nowhere)
 
 
-def _detached(run: Mapping[str, Any]) -> str:
+def _detached(run: ShownRun) -> str:
     from distributed_grid.cli.tasks import whereabouts
 
     short = run["task_id"]

@@ -13,6 +13,7 @@ from distributed_grid.model.listening import Listening
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
+    from distributed_grid.controller.join import JoinOrder
     from distributed_grid.wire.controller import ControllerUp
 
 _PATIENCE_S = 300
@@ -35,7 +36,7 @@ def put_controller_in(
     A `patient` controller starts degraded if its state files cannot be read, and reports that in its status instead of
     raising. `meanwhile` is called about every second until the start ends.
     """
-    order = {
+    order: JoinOrder = {
         "address": ray_address,
         "home": str(home.create().path),
         "config": dict(config),
@@ -55,7 +56,7 @@ def put_controller_in(
 
 def ask_apart(
     module: str,
-    order: Mapping[str, Any],
+    order: Mapping[str, object],
     *,
     if_silent: str | None = None,
     patience_s: float = _PATIENCE_S,

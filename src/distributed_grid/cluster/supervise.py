@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import psutil
 
@@ -263,7 +263,7 @@ class Order:
     address: str
     config: Mapping[str, object]
     config_source: str
-    listening: Mapping[str, Any]
+    listening: Mapping[str, object]
     record: Mapping[str, object] | None = None
     """The record of the embedded cluster whose controller it is."""
 

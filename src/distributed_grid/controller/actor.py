@@ -36,7 +36,7 @@ class GridController:
         config: dict[str, object],
         config_source: str,
         ray_address: str,
-        listening: dict[str, Any],
+        listening: dict[str, object],
         adopt: bool = False,
         patient: bool = False,
     ) -> None:
@@ -60,7 +60,7 @@ class GridController:
         config: dict[str, object],
         config_source: str,
         ray_address: str,
-        listening: dict[str, Any],
+        listening: dict[str, object],
         adopt: bool,
         patient: bool,
     ) -> None:

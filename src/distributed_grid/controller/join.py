@@ -7,7 +7,7 @@ the process of `grid` itself never imports ray.
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.listening import listen
@@ -31,7 +31,19 @@ if TYPE_CHECKING:
     from distributed_grid.wire.values import ErrorAnswer
 
 
-def join(order: dict[str, Any]) -> "ControllerUp":
+class JoinOrder(TypedDict):
+    """What puts a controller into a cluster."""
+
+    address: str
+    home: str
+    config: dict[str, object]
+    config_source: str
+    listening: dict[str, object]
+    adopt: bool
+    patient: bool
+
+
+def join(order: JoinOrder) -> "ControllerUp":
     """Put the controller into the cluster at `order["address"]`; how to reach it."""
     import ray
 
@@ -61,7 +73,7 @@ def join(order: dict[str, Any]) -> "ControllerUp":
             because=[f"its controller is at {url}" if url else "its controller does not answer at the moment"],
             try_next="Use it with the GRID_HOME it was started with, or remove it there: grid stop",
         )
-    listening, patient = Listening.from_dict(order["listening"]), order.get("patient", False)
+    listening, patient = Listening.from_dict(order["listening"]), order["patient"]
     if listening.port and not patient:
         # Checked here, because for an actor that cannot start Ray passes on the error's text but not its type.
         listen(listening.host, listening.port, or_another=False).close()

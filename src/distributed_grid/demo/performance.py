@@ -5,12 +5,12 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.embedded import start_embedded, stop_embedded
@@ -21,6 +21,10 @@ from distributed_grid.demo.show import Finding, Show
 from distributed_grid.demo.story import EXTRA_CPUS, TARGET, Story
 from distributed_grid.errors import CheckFailed, ClusterStartFailed, NoCluster, Refused
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.nodes import ClusterSeen
+    from distributed_grid.wire.sharing import SharingNode, SharingStatus
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -100,7 +104,7 @@ def own_stage(config_path: str | None, *, progress: Progress) -> Iterator[Stage]
                 shutil.rmtree(home.path, ignore_errors=True)
 
 
-def why_unsuitable(cluster: Mapping[str, Any], sharing: Mapping[str, Any], *, target: str, cpus: float) -> list[str]:
+def why_unsuitable(cluster: "ClusterSeen", sharing: "SharingStatus", *, target: str, cpus: float) -> list[str]:
     """Why the demo cannot run on a cluster in use; empty if it can. Both arguments are the API's answers."""
     nodes = {node["name"]: node for node in cluster["nodes"] if node["alive"]}
     lenders = [node for node in sharing["nodes"] if node["alive"] and node["can_share"] and node["name"] != target]
@@ -124,7 +128,7 @@ def why_unsuitable(cluster: Mapping[str, Any], sharing: Mapping[str, Any], *, ta
     return reasons
 
 
-def _may_lend(node: Mapping[str, Any], kind: str, amount: float) -> bool:
+def _may_lend(node: "SharingNode", kind: str, amount: float) -> bool:
     limit = node["limits"].get(kind)
     return bool(node["free"].get(kind, 0) >= amount and (limit is None or limit >= amount))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.model.leases import Delivery, Lease
@@ -12,6 +12,22 @@ from distributed_grid.model.roles.runs import RunId
 from distributed_grid.model.work import Driver, Work
 
 RayMap = Mapping[str, float]
+
+
+class MachineFacts(TypedDict):
+    """What a node says of its machine, as seen from inside a Ray worker."""
+
+    host: str
+    python: str
+    ray: str
+    cpus: int
+    memory: int
+    time: float
+    executable: str
+    home: str
+    home_writable: bool
+    machine: str
+    """Identifies the kernel: nodes on one machine have the same."""
 
 
 class RayletGone(Exception):
@@ -144,4 +160,4 @@ class Cluster(Raylets, Protocol):
     def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]: ...
     def lost_runs(self) -> frozenset[RunId]: ...
     def remove_groups_of_run(self, run: RunId) -> int: ...
-    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]: ...
+    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, MachineFacts]: ...

@@ -16,17 +16,13 @@ from distributed_grid.decide.offload.recommend import HEAVY_CPU, HEAVY_MEMORY
 from distributed_grid.execution.on_node_processes.ending import stop
 from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
 from distributed_grid.execution.packing import on_node, on_node_runner
+from distributed_grid.execution.port import MachineFacts
+from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.offload import (
-    Ancestor,
     Elsewhere,
-    FileFacts,
-    FileRole,
-    FileThere,
     ProcessFacts,
-    Stream,
-    StreamKind,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +41,7 @@ class NodeProcesses(TypedDict):
     """Some processes of a node; `facts_from` turns them into data."""
 
     machine: str
-    processes: list[dict[str, Any]]
+    processes: list[dict[str, object]]
 
 
 class NodeFiles(TypedDict):
@@ -54,7 +50,7 @@ class NodeFiles(TypedDict):
     machine: str
     uid: int
     user: str
-    files: dict[str, dict[str, Any]]
+    files: dict[str, dict[str, object]]
 
 
 class Ended(TypedDict):
@@ -159,14 +155,14 @@ def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> ray.ObjectRef
     return reference
 
 
-def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, dict[str, Any]]:
+def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, MachineFacts]:
     """The facts of every node that answers in time."""
     asked = {on(node_id, on_node.facts): node_id for node_id in node_ids}
     done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
-    found = {}
+    found: dict[NodeId, MachineFacts] = {}
     for reference in done:
         try:
-            found[asked[reference]] = ray.get(reference)
+            found[asked[reference]] = cast("MachineFacts", ray.get(reference))
         except ray.exceptions.RayError:
             continue  # the node died meanwhile; it has no facts
     return found
@@ -236,34 +232,13 @@ def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, Any]:
 
 def facts_from(node: str, answer: NodeProcesses) -> list[ProcessFacts]:
     """The answer of `scan` or `look_at`, as data."""
-    return [_facts(node, answer["machine"], told) for told in answer["processes"]]
-
-
-def _facts(node: str, machine: str, told: Mapping[str, Any]) -> ProcessFacts:
-    plain = {
-        key: told[key] for key in told.keys() - {"command", "streams", "files", "ancestors", "pids", "environment"}
-    }
-    standard = [Stream(StreamKind(one["kind"]), one["path"]) for one in told["streams"]]
-    return ProcessFacts(
-        node=node,
-        machine=machine,
-        command=tuple(told["command"]),
-        streams=(standard[0], standard[1], standard[2]),
-        files=tuple(FileFacts(**one | {"role": FileRole(one["role"])}) for one in told["files"]),
-        ancestors=tuple(Ancestor(**one | {"command": tuple(one["command"])}) for one in told["ancestors"]),
-        family=tuple(told["pids"]),
-        environment=tuple(told["environment"]),
-        **plain,
-    )
+    place = {"node": node, "machine": answer["machine"]}
+    return [PLAIN.decode(ProcessFacts, {**told, **place, "family": told["pids"]}) for told in answer["processes"]]
 
 
 def elsewhere_from(node: str, answer: NodeFiles) -> Elsewhere:
     """The answer of `find_on`, as data."""
-    files = {
-        path: FileThere(**{key: found[key] for key in found.keys() - {"path"}})
-        for path, found in answer["files"].items()
-    }
-    return Elsewhere(node, answer["machine"], answer["user"], answer["uid"], files)
+    return PLAIN.decode(Elsewhere, {**answer, "node": node})
 
 
 def paths_of(processes: Iterable[ProcessFacts]) -> list[str]:

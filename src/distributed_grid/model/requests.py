@@ -69,14 +69,13 @@ _KEPT_BY_A_LEASE: Final = sorted(
 def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
     """The request for these amounts for a target, as the API takes it: the first kind leads, the others come along.
 
-    Terms that are None are left open: a controller need not know them.
+    Terms that are None are left open, and are not sent.
     """
     (kind, amount), *along = amounts.items()
-    stated = cast("BoostOptions", {name: term for name, term in terms.items() if term is not None})
-    body: BoostRequest = {"target_node": target, "resource_type": kind, "amount": amount, **stated}
+    body: BoostRequest = {"target_node": target, "resource_type": kind, "amount": amount, **terms}
     if along:
         body["along"] = dict(along)
-    return body
+    return cast("BoostRequest", {key: value for key, value in body.items() if value is not None})
 
 
 def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":

@@ -127,8 +127,8 @@ class Mover:
 
     async def lease(self, move: Move, asker: Principal, key: str | None) -> Lease:
         """Request the lease that the process will run in."""
-        ask = ask_for(
-            move.wanted,
+        ask = replace(
+            ask_for(move.wanted),
             duration_s=DURATION_S,
             grace_s=move.request.grace_s,
             on_grace_end=OnGraceEnd.KILL,

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict, Unpack, cast
 
 import psutil
 
@@ -20,6 +20,28 @@ from distributed_grid.store.home import GridHome
 _KEPT: Final = 200
 """How many ended runs are kept."""
 _SAME_PROCESS_S: Final = 1.0
+
+
+class ShownRun(TypedDict):
+    """One run as `--json` shows it."""
+
+    task_id: str
+    command: str
+    folder: str
+    state: str
+    pid: int
+    exit_code: int | None
+    boost_id: str | None
+    source_node: str | None
+    target_node: str | None
+    isolation: str
+    allow_escapes: bool
+    detached: bool
+    told: tuple[str, ...]
+    label: str
+    began_at: str
+    ended_at: str | None
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +74,7 @@ class Run:
     def is_over(self) -> bool:
         return self.ended is not None
 
-    def shown(self) -> dict[str, object]:
+    def shown(self) -> ShownRun:
         """As `--json` shows it."""
         from datetime import UTC, datetime
 
@@ -61,7 +83,20 @@ class Run:
 
         kept = {key: value for key, value in asdict(self).items() if key not in ("pid_since", "began", "ended", "id")}
         seconds = (self.ended or time.time()) - self.began
-        return {"task_id": self.id, **kept, "began_at": at(self.began), "ended_at": at(self.ended), "seconds": seconds}
+        times = {"began_at": at(self.began), "ended_at": at(self.ended), "seconds": seconds}
+        return cast("ShownRun", {"task_id": self.id, **kept, **times})
+
+
+class RunChanges(TypedDict, total=False):
+    """What becomes known of a run while it is there."""
+
+    state: str
+    ended: float
+    exit_code: int
+    boost_id: str
+    source_node: str
+    target_node: str
+    told: tuple[str, ...]
 
 
 class Runs:
@@ -101,7 +136,7 @@ class Runs:
             )
         )
 
-    def save(self, run: Run, **changes: Any) -> Run:
+    def save(self, run: Run, **changes: Unpack[RunChanges]) -> Run:
         changed = replace(run, **changes)
         replace_durably(Path(run.folder) / "run.json", json.dumps(asdict(changed), indent=2).encode() + b"\n")
         return changed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.end_signals import EndRequested, EndSignals
@@ -30,6 +30,20 @@ _LOOK_S: Final = 1.0
 _SHOWN: Final = "\n\t"
 
 
+class RunOrder(TypedDict):
+    """What the starting process tells the owner."""
+
+    home: str
+    name: str
+    file: str
+    folder: str
+    """Where classes are looked up."""
+    working_dir: str | None
+    wait_s: float
+    foreground: bool
+    answer_fd: int
+
+
 class Answer:
     """The answer that the starting process waits for; that process may be gone by now."""
 
@@ -43,7 +57,7 @@ class Answer:
                 pipe.write(json.dumps(told).encode() + b"\n")
 
 
-def keep(order: Mapping[str, Any], answer: Answer) -> int:
+def keep(order: RunOrder, answer: Answer) -> int:
     """Start the run, keep it, end it. Returns the exit code."""
     workload = load_workload(order["file"]).workload
     with EndSignals(may_insist=False) as signals:
@@ -75,7 +89,7 @@ def _keep_running(workload: Workload, name: str, wait_s: float, answer: Answer) 
     return 1 if ended["state"] == RunState.FAILED else 0
 
 
-def _connect(order: Mapping[str, Any]) -> None:
+def _connect(order: RunOrder) -> None:
     from distributed_grid.controller import reach
     from distributed_grid.controller.join import why_not_reached
 
@@ -118,7 +132,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    order = json.loads(sys.stdin.buffer.read())
+    order: RunOrder = json.loads(sys.stdin.buffer.read())
     sys.path.insert(0, order["folder"])  # "module:Class" is looked up here first
     answer = Answer(order["answer_fd"])
     try:

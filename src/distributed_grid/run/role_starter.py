@@ -10,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from distributed_grid.errors import GridError, error_from_dict
 from distributed_grid.store.home import GridHome
+
+if TYPE_CHECKING:
+    from distributed_grid.run.role_owner import RunOrder
 
 OUTPUT: Final = "output.log"
 _LOOK_S: Final = 0.3
@@ -44,7 +47,7 @@ class Order:
         """Where classes are looked up."""
         return str(Path(self.working_dir or ".").absolute())
 
-    def to_dict(self, home: GridHome, answer_fd: int) -> dict[str, object]:
+    def to_dict(self, home: GridHome, answer_fd: int) -> "RunOrder":
         return {
             "home": str(home.path),
             "name": self.name,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
@@ -22,7 +22,7 @@ from distributed_grid.run.driver import Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted
 from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
-from distributed_grid.run.records import Run, Runs
+from distributed_grid.run.records import Run, RunChanges, Runs
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import Cancelled, Signals, signals_blocked
 
@@ -213,5 +213,5 @@ class Wrapper:
         if told:
             self._output.say(f"grid: all reports are in {reports.path}")
 
-    def _note(self, **changes: object) -> None:
+    def _note(self, **changes: Unpack[RunChanges]) -> None:
         self._run = self._runs.save(self._run, **changes)

@@ -179,7 +179,7 @@ class ResourceBoostRequest:
         return request_body(
             self.target_node,
             {str(self.resource_type): str(self.amount)},
-            along=None if self.along is None else {**self.along},
+            along=None if not self.along else {**self.along},
             priority=str(self.priority),
             duration_seconds=self.duration_seconds,
             source_node=self.preferred_source,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
@@ -42,6 +42,36 @@ class TaskState(StrEnum):
 
 
 OVER = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.REJECTED})
+
+
+class TaskFacts(TypedDict):
+    """What is known of any task, also of a process that was moved."""
+
+    task_id: str
+    state: str
+    label: str
+    target_node: str
+    node: str | None
+    runs_on: str | None
+    kept_on_target: bool
+    offloaded: bool
+    lease_id: str | None
+    exit_code: int | None
+    error: str | None
+
+
+class ShownTask(TaskFacts):
+    """A task that the executor has placed."""
+
+    delivery: str | None
+    boost_id: str | None
+    confidence: float | None
+    reasons: list[str]
+    resources: dict[str, float | int]
+    attempts: int
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +140,7 @@ class ExecutedTask:
     def is_over(self) -> bool:
         return self.state in OVER
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> ShownTask:
         place = self.decision.members[0] if self.decision is not None and self.decision.members else None
         return {
             "task_id": self.id,
@@ -289,7 +319,7 @@ class MovedProcesses:
         self._ids.append(moved["offload_id"])
         return moved["offload_id"]
 
-    async def status(self, task_id: str, backend: Backend) -> dict[str, Any]:
+    async def status(self, task_id: str, backend: Backend) -> TaskFacts:
         found = await self._find(task_id, backend)
         code = found["exit_code"]
         state = _STATES.get(found["state"]) or (TaskState.FAILED if code else TaskState.DONE)

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
@@ -19,6 +19,8 @@ from distributed_grid.sdk.execution import (
     Carrier,
     ExecutedTask,
     MovedProcesses,
+    ShownTask,
+    TaskFacts,
     TaskState,
     TaskTerms,
     Work,
@@ -31,6 +33,12 @@ __all__ = ["EnhancedOffloadingExecutor", "OffloadingMode", "OffloadingRecommenda
 
 
 _REMEMBERED: Final = 1000
+
+
+class ExecutorStatus(TypedDict):
+    mode: str
+    counts: dict[str, int]
+    tasks: list[ShownTask]
 
 
 class EnhancedOffloadingExecutor(Connected):
@@ -145,7 +153,7 @@ class EnhancedOffloadingExecutor(Connected):
 
     # -- asking about it ------------------------------------------------------------------------------------
 
-    async def get_task_status(self, task_id: str) -> dict[str, Any]:
+    async def get_task_status(self, task_id: str) -> TaskFacts:
         if task_id in self._moved:
             return await self._moved.status(task_id, await self._ready())
         return self._find(task_id).shown()
@@ -179,13 +187,13 @@ class EnhancedOffloadingExecutor(Connected):
         await asyncio.wait([running])
         return True
 
-    async def get_status(self) -> dict[str, Any]:
+    async def get_status(self) -> ExecutorStatus:
         """How many tasks run, wait and have ended, and all of them."""
         tasks = [task.shown() for task in self._tasks.values()]
         counts = {str(state): sum(task["state"] == state for task in tasks) for state in TaskState}
         return {"mode": str(self.mode), "counts": counts, "tasks": tasks}
 
-    async def get_history(self) -> list[dict[str, Any]]:
+    async def get_history(self) -> list[ShownTask]:
         """The tasks that have ended, the latest first."""
         over = [task for task in self._tasks.values() if task.is_over]
         return [task.shown() for task in sorted(over, key=lambda task: -(task.ended_at or 0.0))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
@@ -21,7 +21,9 @@ from distributed_grid.store.home import GridHome
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry
     from distributed_grid.wire.boosts import AskedBounds, Boost
+    from distributed_grid.wire.nodes import ClusterSeen
     from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, QueuedRequest
+    from distributed_grid.wire.sharing import ResourceStatus, SharedCluster, SharingStatus
 
 __all__ = [
     "AllocationPriority",
@@ -34,6 +36,15 @@ __all__ = [
 
 
 _HISTORY = ("granted", "returned", "refused", "queued", "unqueued", "lost", "reclaim_asked", "rebalanced")
+
+
+class AllocationTerms(TypedDict, total=False):
+    """The terms of an allocation that are rarely stated."""
+
+    source: str | None
+    delivery: str | None
+    wait: float | None
+    idempotency_key: str | None
 
 
 class ResourceSharingManager(Connected):
@@ -87,15 +98,12 @@ class ResourceSharingManager(Connected):
         """One allocation: `state` is `waiting`, with its place in the queue, or the state of its boost."""
         return await self._ask(GridClient.allocation, allocation_id)
 
-    async def get_resource_status(self) -> dict[str, Any]:
+    async def get_resource_status(self) -> ResourceStatus:
         """The policy in force, every node's limits, every team's share, all allocations, and the queue."""
         backend = await self._ready()
         boosts, queue = await backend.ask(GridClient.boost_status), await backend.ask(GridClient.queue)
-        return {
-            **await backend.ask(GridClient.sharing_status),
-            "allocations": boosts["boosts"],
-            "queue": queue["requests"],
-        }
+        sharing: SharingStatus = await backend.ask(GridClient.sharing_status)
+        return {**sharing, "allocations": boosts["boosts"], "queue": queue["requests"]}
 
     async def plan(
         self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Unpack[AskedBounds]
@@ -138,11 +146,12 @@ class ResourceSharingOrchestrator(Connected):
                 self.sharing_manager = ResourceSharingManager(backend=self._backend)
                 self.boost_manager = self.boost_manager or ResourceBoostManager(backend=self._backend)
 
-    async def get_cluster_status(self) -> dict[str, Any]:
+    async def get_cluster_status(self) -> SharedCluster:
         """Every node, pending demand, boosts, and how the cluster shares: as `grid cluster status --json`, and more."""
         backend = await self._ready()
         sharing, queue = await backend.ask(GridClient.sharing_status), await self._queue()
-        return {**await backend.ask(GridClient.cluster_status), "resource_sharing": sharing, "queue": queue}
+        seen: ClusterSeen = await backend.ask(GridClient.cluster_status)
+        return {**seen, "resource_sharing": sharing, "queue": queue}
 
     async def request_resources(
         self,
@@ -153,7 +162,7 @@ class ResourceSharingOrchestrator(Connected):
         duration: float | str | None = None,
         *,
         duration_minutes: float | None = None,
-        **more: Any,
+        **more: Unpack[AllocationTerms],
     ) -> str:
         """The allocation's id: it holds the capacity already, or waits for its turn. `duration` is in seconds."""
         await self._ready()

@@ -7,11 +7,11 @@ The salt and the slowness that passwords need would only cost time at every call
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.model.codec import decode_instant, encode_instant
@@ -113,7 +113,9 @@ def _parse(data: bytes, path: Path) -> tuple[StoredToken, ...]:
     return tokens
 
 
-def _token(entry: Any) -> StoredToken:
+def _token(entry: object) -> StoredToken:
+    if not isinstance(entry, dict):
+        raise ValueError("an entry is not a token: it is no object")
     try:
         digest = bytes.fromhex(entry["sha256"])
         if len(digest) != 32 or not is_token_id(entry["id"]):
@@ -131,10 +133,10 @@ def _token(entry: Any) -> StoredToken:
         raise ValueError(f"an entry is not a token: {type(error).__name__}") from None
 
 
-def _max_priority(entry: Any) -> AllocationPriority | None:
+def _max_priority(entry: Mapping[str, object]) -> AllocationPriority | None:
     """A token older than this key could ask for any priority, and still can, as far as its team may."""
     given = entry.get("max_priority", AllocationPriority.CRITICAL)
-    return None if given is None else AllocationPriority.parse(given)
+    return None if given is None else AllocationPriority.parse(str(given))
 
 
 def _unwritable(path: Path, error: OSError) -> StoreBroken:

@@ -5,6 +5,8 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from distributed_grid.wire.boosts import Boost
+from distributed_grid.wire.nodes import ClusterSeen
 from distributed_grid.wire.queue import QueueHead
 from distributed_grid.wire.values import Amount, Amounts, Word, request
 
@@ -56,6 +58,18 @@ class SharingStatus(PolicyStatus, QueueHead):
     nodes: list[SharingNode]
     teams: list[TeamStatus]
     cooling: list[str]
+
+
+class ResourceStatus(SharingStatus):
+    """What Python's `get_resource_status` returns."""
+
+    allocations: list[Boost]
+
+
+class SharedCluster(ClusterSeen):
+    """What Python's `get_cluster_status` returns."""
+
+    resource_sharing: SharingStatus
 
 
 @request

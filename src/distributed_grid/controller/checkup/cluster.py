@@ -21,7 +21,7 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 from distributed_grid.controller.checkup import on_node
 from distributed_grid.decide.monitoring.naming import Naming, Raylet
 from distributed_grid.execution import processes
-from distributed_grid.execution.port import NodeView, Raylets
+from distributed_grid.execution.port import MachineFacts, NodeView, Raylets
 from distributed_grid.model.checkup_facts import (
     REPORT_PERIOD,
     VISIBLE_DEVICES,
@@ -54,7 +54,7 @@ def look_at_nodes(naming: Naming, within_s: float) -> tuple[NodeFacts, ...]:
     return tuple(sorted(found, key=lambda node: (not node.is_head, node.name)))
 
 
-def _node(name: NodeName, raylet: Raylet, facts: Mapping[str, Any] | None) -> NodeFacts:
+def _node(name: NodeName, raylet: Raylet, facts: MachineFacts | None) -> NodeFacts:
     if facts is None:
         return NodeFacts(name, raylet.is_head, answered=False)
     return NodeFacts(

@@ -171,12 +171,12 @@ def _in_the_way(facts: ProcessFacts, name: NodeName, elsewhere: Mapping[NodeName
     return obstacles_there(facts, elsewhere[name])
 
 
-def ask_for(wanted: OffloadingRecommendation, **changes: object) -> Ask:
+def ask_for(wanted: OffloadingRecommendation) -> Ask:
     """The request for the lease that the work runs in, with everything reserved on its destination."""
     along = [(MEMORY, wanted.memory)]
     if wanted.gpu:
         along.append((GPU, round(wanted.gpu * scale(GPU))))
-    ask = Ask(
+    return Ask(
         target=wanted.target_node,
         kind=CPU,
         units=round(wanted.cpu * scale(CPU)),
@@ -186,7 +186,6 @@ def ask_for(wanted: OffloadingRecommendation, **changes: object) -> Ask:
         purpose=Purpose.TASK,
         label=label_of(wanted.command or ()),
     )
-    return replace(ask, **changes)  # type: ignore[arg-type]
 
 
 def label_of(command: tuple[str, ...]) -> str:
