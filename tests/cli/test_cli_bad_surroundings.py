@@ -57,8 +57,12 @@ def test_a_token_that_is_not_text_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_controller_that_is_stopped_is_named_after_two_seconds(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers
+NOTHING_LENT = {"total_active": 0, "resources": {}, "boosts": [], "cut": False, "problems": []}
+
+
+def test_a_command_says_that_it_waits_for_a_stopped_controller_long_before_it_gives_up(tmp_path: Path) -> None:
+    """The controller goes on only once this was said, and still answers the command's first call."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and does not answer
         at = f"127.0.0.1:{silent.getsockname()[1]}"
         (tmp_path / "controller.json").write_text(json.dumps({"url": f"http://{at}", "ray_address": at}))
         (tmp_path / "token").write_text("0123456789abcdef0123456789abcdef")
@@ -66,9 +70,23 @@ def test_a_controller_that_is_stopped_is_named_after_two_seconds(tmp_path: Path)
             [GRID, "boost", "status"],
             env=os.environ | {"GRID_HOME": str(tmp_path)},
             stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             text=True,
         ) as waiting:
             assert waiting.stderr is not None
-            assert waiting.stderr.readline() == f"Waiting for the controller at http://{at} to answer ...\n"
-            waiting.kill()
+            first_line = waiting.stderr.readline()
+            if waiting.poll() is None:
+                answer(silent, NOTHING_LENT)
+            shown, more = waiting.communicate(timeout=60)
+
+    assert (first_line, more) == (f"Waiting for the controller at http://{at} to answer ...\n", "")
+    assert waiting.returncode == 0
+    assert shown.startswith("Active boosts: 0")
+
+
+def answer(server: socket.socket, data: object) -> None:
+    body = json.dumps(data).encode()
+    connection, _ = server.accept()
+    with connection:
+        assert connection.recv(65536).startswith(b"GET /api/v1/boosts ")
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

@@ -517,6 +517,37 @@ def test_classes_of_packages_that_are_not_installed_are_imported_where_their_act
     assert done.stdout.splitlines() == ["3 True True"] * 2
 
 
+WITH_A_SHIPPED_PACKAGE = """
+import sys
+import ray
+sys.path.insert(0, sys.argv[1])
+import shipped
+from distributed_grid.roles import RayResourceManager
+
+ray.init(address=sys.argv[2], runtime_env={"py_modules": [shipped.__path__[0]]}, log_to_driver=False)
+with RayResourceManager(leases=False) as manager:
+    manager.register_role("where", shipped.Where, None, cpus=0.5)
+    manager.create_all_actors()
+    (where,) = manager.get_actor_wrapper("where")
+    print(ray.get(where.file.remote()))
+"""
+
+
+def test_a_package_that_ray_ships_is_used_though_the_nodes_have_the_programs_own_folder(
+    grid: LiveGrid, tmp_path: Path
+) -> None:
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped" / "__init__.py").write_text(
+        "class Where:\n    def __init__(self, config):\n        pass\n\n    def file(self):\n        return __file__\n"
+    )
+    command = [sys.executable, "-c", WITH_A_SHIPPED_PACKAGE, str(tmp_path), grid.address]
+
+    done = subprocess.run(command, env=grid.env, cwd=grid.folder, capture_output=True, text=True, timeout=240)
+
+    assert done.returncode == 0, done.stderr
+    assert "/runtime_resources/py_modules_files/" in done.stdout and str(tmp_path) not in done.stdout
+
+
 NOT_CONNECTED = """
 import ray
 from distributed_grid.roles import RayResourceManager
