@@ -108,6 +108,7 @@ NOW = {"grace_seconds": 0, "wait_seconds": 20}
 LENDER = "b"
 FROM_THE_LENDER = {"target_node": "a", "source_node": LENDER, "resource_type": "cpu", "amount": 1}
 NODE_OWNERS = {LENDER: ["carl", "team:infra"]}
+TEAMS = [{"name": name} for name in ("vision", "audio", "infra")]
 CALLERS = {
     "owner": ("ana", "vision"),
     "owner's other token": ("ana", ""),
@@ -218,7 +219,7 @@ def routes(grid: ServedGrid) -> set[str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGrid]:
-    grid = ServedGrid(tmp_path_factory.mktemp("attacked"), node_owners=NODE_OWNERS)
+    grid = ServedGrid(tmp_path_factory.mktemp("attacked"), node_owners=NODE_OWNERS, teams=TEAMS)
     yield grid
     grid.close()
 

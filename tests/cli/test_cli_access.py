@@ -45,7 +45,7 @@ def head(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Ite
     issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     listening = Listening(tls_cert=str(folder / "cert.pem"), tls_key=str(folder / "key.pem"))
-    grid = ServedGrid(folder, listening)
+    grid = ServedGrid(folder, listening, teams=[{"name": "vision"}])
     yield grid
     grid.close()
 
@@ -83,6 +83,7 @@ def test_make_hand_out_use_and_revoke_a_token(head: ServedGrid, laptop: Laptop) 
         "token", "create", "ana", "--team", "vision", "--scope", "view", "--scope", "lend", home=head.home
     )
     assert made.returncode == 0, made.stderr
+    assert "is configured" not in made.stderr
     token = made.stdout.strip()
     assert token not in made.stderr
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,20 @@ def test_a_token_for_a_team_that_is_not_configured_is_refused(served: ServedGrid
     assert isinstance(error, InvalidRequest)
     assert error.message == "No team 'visoin' is configured; did you mean 'vision'?"
     assert typed("token", "create", "carl", "--team", "vision").exit_code == 0
+
+
+def test_a_team_where_none_is_configured_is_accepted_and_said_to_count_as_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = ServedGrid(tmp_path)
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    try:
+        told = typed("token", "create", "carl", "--team", "visoin").stderr
+        listed = typed("token", "ls").output
+    finally:
+        grid.close()
+    assert "No team 'visoin' is configured: until it is, the token counts as default.\n" in told
+    assert "visoin" not in listed and "default" in listed
 
 
 @pytest.mark.parametrize(("word", "meant"), [("mem", "memory"), ("gpus", "gpu"), ("cpuu", "cpu")])

@@ -57,14 +57,53 @@ def test_a_token_is_shown_once_and_kept_as_a_hash_only(served: ServedGrid) -> No
 
 
 def test_whoever_has_it_is_told_who_they_are(served: ServedGrid) -> None:
-    token = served.token("bob", "view", "lend", team="nlp", expires_seconds=3600)
+    token = served.token("bob", "view", "lend", expires_seconds=3600)
 
     _, me = served.ask("GET", "/me", token=token)
     owner = served.client.me()
 
-    assert (me["name"], me["team"], me["scopes"]) == ("bob", "nlp", ["lend", "view"])
+    assert (me["name"], me["team"], me["scopes"]) == ("bob", "", ["lend", "view"])
     assert me["token_id"] and me["expires_at"]
     assert (owner["scopes"], owner["token_id"]) == (["admin"], None)
+
+
+def teams_told(grid: ServedGrid, token: str) -> set[str]:
+    """Every team that any answer about this token, and about what it asks for, names."""
+    _, boost = grid.ask("POST", "/boosts", BOOST, token=token)
+    _, waiting = grid.ask("POST", "/requests", BOOST | {"amount": 100}, token=token)
+    wish = {"task_id": f"task-{boost['boost_id']}", "target": "a", "cpu": 1, "wait": True}
+    assert grid.ask("POST", "/tasks", wish, token=token)[0] < 300
+    _, plan = grid.ask("POST", "/plan", BOOST, token=token)
+    [task] = [one for one in grid.client.tasks()["tasks"] if one["task_id"] == wish["task_id"]]
+    tokens = [grid.ask("GET", "/me", token=token)[1], *grid.client.tokens()["tokens"]]
+    status = [one["name"] for one in grid.client.sharing_status()["teams"] if any(one["held"].values())]
+    return {one["team"] for one in (boost, waiting["waiting"], task, plan, *tokens)} | {*status}
+
+
+def test_a_team_that_is_not_configured_counts_as_default_in_every_answer(fresh: ServedGrid) -> None:
+    ana, bo = (fresh.token(name, "view", "lend", team="visoin") for name in ("ana", "bo"))
+
+    assert teams_told(fresh, ana) == {"default"}
+    [boost] = [one for one in fresh.client.boost_status()["boosts"] if one["purpose"] == "boost"]
+    status, answer = fresh.ask("POST", f"/boosts/{boost['boost_id']}/release", {}, token=bo)
+    assert (status, answer["error"]["code"]) == (403, "NOT_OWNER"), "the users in `default` are no team-mates"
+
+
+def test_a_token_whose_team_has_left_the_configuration_counts_as_default_until_it_is_back(tmp_path: Path) -> None:
+    vision = [{"name": "vision", "max_priority": "high"}]
+    token, told, may = "", [], []
+    for teams in (vision, [], [{"name": "audio"}], vision):
+        grid = ServedGrid(tmp_path, teams=teams)
+        try:
+            token = token or grid.token("ana", "view", "lend", team="vision")
+            told.append(teams_told(grid, token))
+            may.append(grid.ask("GET", "/me", token=token)[1]["max_priority"])
+            grid.in_its_loop(grid.engine.give_all_back(force=True))
+        finally:
+            grid.close()
+
+    assert told == [{"vision"}, {"default"}, {"default"}, {"vision"}]
+    assert may == ["high", "normal", "normal", "high"]
 
 
 def test_a_revoked_token_fails_at_the_next_call(served: ServedGrid) -> None:

@@ -13,6 +13,7 @@ from distributed_grid.controller.access import HostChecked, TokenRequired
 from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.limits import TokenLimits
 from distributed_grid.controller.tokens import Tokens
+from distributed_grid.model.teams import Teams
 from distributed_grid.store.token_file import TokenFile
 
 HERE, AWAY = "192.0.2.1", "192.0.2.7"
@@ -24,7 +25,7 @@ class Door:
         self.passed: list[Any] = []
         tokens = Tokens("right", TokenFile(folder / "tokens.json"), lambda: datetime.now(UTC))
         inner = TokenRequired(
-            self._inside, tokens, FailedAttempts(), TokenLimits(CallerLimits()), clock=lambda: self.now
+            self._inside, tokens, FailedAttempts(), TokenLimits(CallerLimits()), Teams(), clock=lambda: self.now
         )
         self._app = HostChecked(inner)
 

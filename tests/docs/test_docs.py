@@ -37,6 +37,7 @@ from distributed_grid.model.roles.profiles import PROFILES, NexRLRole, documente
 from distributed_grid.model.roles.scaling import SCALING_KEYS, Scaling
 from distributed_grid.model.roles.spec import FailurePolicy
 from distributed_grid.model.scheduling import SchedulingStrategy
+from distributed_grid.model.teams import Teams
 from distributed_grid.wire.nodes import DemandStatus, OneNode
 from distributed_grid.wire.scheduling import TaskRequest
 
@@ -422,7 +423,7 @@ def test_the_numbers_of_the_policies() -> None:
 
 
 def _openapi() -> dict[str, Any]:
-    engine: Any = SimpleNamespace(service=None, config=GridConfig(), parts=SimpleNamespace(journal=None))
+    engine: Any = SimpleNamespace(service=None, config=GridConfig(), parts=SimpleNamespace(journal=None, teams=Teams()))
     app = make_app(engine, None, dict, lambda: None)  # type: ignore[arg-type, return-value]
     return app.openapi()
 

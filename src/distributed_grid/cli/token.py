@@ -72,6 +72,8 @@ def create(
     show(made, as_json, lambda new: str(new["token"]))
     if not as_json:
         say(f"Token {made['id']} for {_person(made)}: {', '.join(made['scopes'])}. It is not shown again.")
+        if made["team"] != body["team"]:
+            say(f"No team {body['team']!r} is configured: until it is, the token counts as {made['team']}.")
         say(f"To use it:  grid login {client.url()}")
 
 

@@ -6,6 +6,7 @@ A page in a browser can make its own name point here, but it cannot hide that na
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
@@ -31,6 +32,7 @@ from distributed_grid.errors import (
 )
 from distributed_grid.model.listening import plain_host
 from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
+from distributed_grid.model.teams import Teams
 from distributed_grid.wire.values import ErrorAnswer
 
 ERRORS: Final[dict[int | str, dict[str, object]]] = {
@@ -127,7 +129,10 @@ Asker = Annotated[Principal, Depends(_asker)]
 
 
 class TokenRequired:
-    """Admits only requests with a valid token, whatever they ask for, and notes the token's owner."""
+    """Admits only requests with a valid token, whatever they ask for, and notes the token's owner and team.
+
+    Everything else learns the caller's team from here. A team that is not configured is `default`.
+    """
 
     def __init__(
         self,
@@ -135,12 +140,14 @@ class TokenRequired:
         tokens: Tokens,
         attempts: FailedAttempts,
         limits: TokenLimits,
+        teams: Teams,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._attempts = attempts
         self._limits = limits
+        self._teams = teams
         self._strangers = TokenLimits(limits.configured, whose="address")
         """Limits per address, for refusals, and for long answers from `OPEN` paths, which need no token."""
         self._clock = clock
@@ -164,7 +171,7 @@ class TokenRequired:
         if wait_s := self._attempts.guesses(address, now=self._clock()):
             await _refused(wait_s)(scope, receive, send)
             return
-        scope[_PRINCIPAL] = principal
+        scope[_PRINCIPAL] = replace(principal, team=self._teams.in_force(principal.team))
         threads.caller.set(principal.token_id or OWNER)
         if principal.token_id is not None:
             await self._limited(self._limits, principal.token_id, self._app, scope, receive, send)

@@ -74,7 +74,13 @@ def make_app(
 
     app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=lambda: engine.problems())
     limits = TokenLimits(engine.config.limits)
-    app.add_middleware(TokenRequired, tokens=tokens, attempts=FailedAttempts(on_put_off=tell), limits=limits)
+    app.add_middleware(
+        TokenRequired,
+        tokens=tokens,
+        attempts=FailedAttempts(on_put_off=tell),
+        limits=limits,
+        teams=engine.parts.teams,
+    )
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, runs first
     describe_token(app)
     api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=ERRORS)

@@ -11,11 +11,15 @@ from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import Scope, make_scopes
 from distributed_grid.model.teams import check_known_team
 from distributed_grid.model.validators import seconds
-from distributed_grid.wire.tokens import Me, NewToken, RevokedTokens, TokenList, TokenRequest
+from distributed_grid.store.token_file import StoredToken
+from distributed_grid.wire.tokens import Me, NewToken, RevokedTokens, Token, TokenList, TokenRequest
 
 
 def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> None:
     journal = parts.journal
+
+    def described(token: StoredToken) -> Token:
+        return {**token.describe(), "team": parts.teams.in_force(token.user.team)}
 
     @api.get("/me")
     @needs(None)
@@ -35,13 +39,13 @@ def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> No
         secret, made = await tokens.create(body["name"], team, scopes, lasts, by=asker.name, max_priority=most)
         can = ", ".join([*sorted(scopes), *([] if most is None else [f"priority up to {most}"])])
         journal.note("token_created", f"{made.id} for {made.user.name}: {can}", who=asker.name, token_id=made.id)
-        return {**made.describe(), "token": secret}
+        return {**described(made), "token": secret}
 
     @api.get("/tokens")
     @needs(Scope.ADMIN)
     async def list_tokens() -> TokenList:
         """All users' tokens, without their secrets."""
-        return {"tokens": [token.describe() for token in tokens.listed()]}
+        return {"tokens": [described(token) for token in tokens.listed()]}
 
     @api.delete("/tokens/{id_or_name}")
     @needs(Scope.ADMIN)
@@ -50,4 +54,4 @@ def add_token_routes(api: APIRouter, tokens: Tokens, parts: EngineContext) -> No
         ended, unwritten = await tokens.revoke(id_or_name)
         for token in ended:
             journal.note("token_revoked", f"{token.id} of {token.user.name}", who=asker.name, token_id=token.id)
-        return {"revoked": [token.describe() for token in ended], "unwritten": unwritten}
+        return {"revoked": [described(token) for token in ended], "unwritten": unwritten}

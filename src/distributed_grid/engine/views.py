@@ -278,7 +278,7 @@ def _node_dict(p: EngineContext, node: Node) -> SharingNode:
 
 
 def _teams(p: EngineContext) -> list[Team]:
-    """The configured teams, and other teams that hold leases."""
+    """The configured teams, and teams that left the configuration while they held leases."""
     others = {lease.team for lease in p.ledger} - set(p.teams)
     return [*p.teams.values(), *(Team(name) for name in sorted(others or ({DEFAULT_TEAM} - set(p.teams))))]
 

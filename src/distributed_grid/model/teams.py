@@ -80,5 +80,9 @@ class Teams(Mapping[str, Team]):
             self._withheld_in_all[kind] = sum(units for _, units in self.withheld_by_team(kind))
         return self._withheld_in_all[kind]
 
+    def in_force(self, name: str) -> str:
+        """The team that a token's team counts as: `default` if it is not configured. A token may have no team."""
+        return name if not name or name in self._teams else DEFAULT_TEAM
+
     def of(self, name: str) -> Team:
         return self._teams.get(name) or Team(name or DEFAULT_TEAM)

@@ -25,7 +25,7 @@ class TokenRequest(TypedDict):
 class Token(TypedDict):
     id: str
     name: str
-    team: str
+    team: Annotated[str, Field(description="The team that it counts as: `default` if its own is not configured")]
     scopes: list[str]
     max_priority: Annotated[str | None, Field(description="null: its team's, or normal where that has none")]
     created_at: str
