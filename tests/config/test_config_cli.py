@@ -129,4 +129,31 @@ def test_check_warns_of_guarantees_that_all_nodes_together_cannot_keep(folder: P
     result = grid_config("check", "much.yaml")
 
     assert result.exit_code == 0
-    assert "Warning: resource_sharing.teams: 9999 of cpu guaranteed, and all nodes have 4\n" in result.stderr
+    said = "much.yaml:5:3: resource_sharing.teams: 9999 of cpu guaranteed, and all nodes have 4\n"
+    assert f"Warning: {said}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("guaranteed", "has"),
+    [
+        ("cpu: 9999", "cpu guaranteed, and all nodes have 5"),
+        ("gpu: 9999", "gpu guaranteed, and all nodes have 0"),
+        ("memory_gb: 9999", "memory_gb guaranteed, and all nodes have 3"),
+    ],
+)
+def test_check_refuses_guarantees_that_an_embedded_cluster_can_never_keep(
+    folder: Path, guaranteed: str, has: str
+) -> None:
+    """Amounts that the file leaves out count as the embedded cluster starts them."""
+    teams = f"resource_sharing: {{teams: [{{name: t, guaranteed: {{{guaranteed}}}}}]}}\n"
+    nodes = "nodes:\n- {name: a, cpu_count: 4}\n- {name: b, memory_gb: 2}\n"
+    (folder / "much.yaml").write_text(nodes + teams)
+    assert "guaranteed" not in grid_config("check", "much.yaml").stderr, "what Ray finds is not known yet"
+    (folder / "much.yaml").write_text("embedded: true\n" + nodes + teams)
+
+    result = grid_config("check", "much.yaml")
+
+    assert isinstance(result.exception, ConfigInvalid)
+    assert result.exception.because == (f"much.yaml:5:27: resource_sharing.teams: 9999 of {has}",)
+    (folder / "much.yaml").write_text("embedded: true\n" + nodes + teams.replace("9999", "0"))
+    assert grid_config("check", "much.yaml").exit_code == 0

@@ -154,11 +154,11 @@ def node_specs(config: GridConfig) -> list[NodeSpec]:
     return [
         NodeSpec(
             name=node.name,
-            cpus=1 if node.cpu_count is None else node.cpu_count,
+            cpus=node.cpu_count or 0,
             gpus=int(node.gpu_count or 0),
-            memory_bytes=round((1 if node.memory_gb is None else node.memory_gb) * GB),
+            memory_bytes=round((node.memory_gb or 0) * GB),
             resources=dict(node.resources),
             is_head=config.head is not None and node.name == config.head.name,
         )
-        for node in config.nodes
+        for node in (each.as_embedded() for each in config.nodes)
     ]

@@ -73,22 +73,29 @@ def load_config(source: ConfigSource | str | Path) -> LoadedConfig:
     problems += found
     if config is None or problems:
         raise invalid(file, problems)
+    too_much = _too_much_guaranteed(config, root)
+    if config.embedded and too_much:  # nothing else will ever be in the cluster
+        raise invalid(file, too_much)
     return LoadedConfig(
         config=config,
-        warnings=(*(problem.line(file) for problem in unknown_keys(GridConfig, root)), *_too_much_guaranteed(config)),
+        warnings=tuple(problem.line(file) for problem in (*unknown_keys(GridConfig, root), *too_much)),
         source=source,
         origins=_origins(config, root, file),
     )
 
 
-def _too_much_guaranteed(config: GridConfig) -> list[str]:
-    """Kinds of which the teams are guaranteed more than all nodes have; only where every node says how much it has."""
+def _too_much_guaranteed(config: GridConfig, root: Entry) -> list[Problem]:
+    """Kinds of which the teams are guaranteed more than all nodes have; only where every node's amount is known."""
+    path = ("resource_sharing", "teams")
+    entry = root.find(path)
+    nodes = [node.as_embedded() if config.embedded else node for node in config.nodes]
     found = []
     for kind, field in (("cpu", "cpu_count"), ("gpu", "gpu_count"), ("memory_gb", "memory_gb")):
-        has = [getattr(node, field) for node in config.nodes]
+        has = [getattr(node, field) for node in nodes]
         given = sum(getattr(team.guaranteed, kind) or 0 for team in config.resource_sharing.teams)
         if has and None not in has and given > sum(has):
-            found.append(f"resource_sharing.teams: {given:g} of {kind} guaranteed, and all nodes have {sum(has):g}")
+            said = f"{given:g} of {kind} guaranteed, and all nodes have {sum(has):g}"
+            found.append(Problem(path, said, entry.place if entry else None))
     return found
 
 

@@ -86,10 +86,10 @@ class NodeConfig(Settings):
         default=NodeRole.WORKER,
         description="master for the head node (at most one; otherwise the first node), else worker.",
     )
-    cpu_count: CpuCount | None = Field(default=None, description="CPUs. Left out: what Ray finds.")
-    gpu_count: GpuCount | None = Field(default=None, description="GPUs. Left out: what Ray finds.")
+    cpu_count: CpuCount | None = Field(default=None, description="CPUs. Left out: what Ray finds; 1 if embedded.")
+    gpu_count: GpuCount | None = Field(default=None, description="GPUs. Left out: what Ray finds; 0 if embedded.")
     memory_gb: Gigabytes | None = Field(
-        default=None, description="Memory in GB (2**30 bytes). Left out: what Ray finds."
+        default=None, description="Memory in GB (2**30 bytes). Left out: what Ray finds; 1 if embedded."
     )
     tags: Annotated[tuple[Text, ...], EmptyList] = Field(default=(), description="Words to group nodes by.")
     owners: Annotated[tuple[NodeOwner, ...], EmptyList] = Field(
@@ -102,6 +102,11 @@ class NodeConfig(Settings):
     resource_sharing: Annotated[NodeSharing, EmptySection] = Field(
         default=NodeSharing(), description="What this node lends."
     )
+
+    def as_embedded(self) -> "NodeConfig":
+        """The same node with the amounts that the embedded cluster starts it with where the file does not say."""
+        counts = {"cpu_count": 1, "gpu_count": 0, "memory_gb": 1}
+        return self.model_copy(update={key: n for key, n in counts.items() if getattr(self, key) is None})
 
 
 class CallerLimits(Settings):
