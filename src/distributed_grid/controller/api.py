@@ -68,7 +68,7 @@ def make_app(
     )
 
     def tell(address: str) -> None:
-        told = f"{address}: {LIMIT} attempts with a missing or wrong token; put off for {PUT_OFF_S:.0f} s"
+        told = f"{address}: {LIMIT} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
         with suppress(StoreBroken):  # a full disk must not change the answer
             engine.parts.journal.note("put_off", told)
 
@@ -114,7 +114,7 @@ def make_app(
         """Return all capacity and remove grid from the cluster."""
         body = body or {}
         force = body.get("force", False)
-        told = f"all boosts end{', also those in use' if force else ''}, and grid leaves the cluster"
+        told = f"all boosts end{', including those in use' if force else ''}, and grid leaves the cluster"
         engine.parts.journal.note("stop_asked", told, who=asker.name)
         released = await engine.give_all_back(force=force, wait_s=body.get("wait_seconds", 30.0), who=asker.name)
         try:

@@ -86,7 +86,7 @@ def _requested(ask: Ask, units: int, source: NodeName) -> str:
             more = "".join(f" {RUN_OPTIONS[kind]} {amount_of(kind, given)}" for kind, given in ask.along)
             return f"grid run {RUN_OPTIONS[ask.kind]} {amount}{more} --source {source}"
         case _:
-            return "ask for that much"
+            return "request that amount"
 
 
 RUN_OPTIONS: Final = {CPU: "--cpus", GPU: "--gpus", MEMORY: "--memory"}

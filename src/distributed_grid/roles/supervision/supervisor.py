@@ -150,7 +150,7 @@ def _at(moment: float) -> str:
 _TICK_S: Final = 0.25
 _COMMANDS_S: Final = 0.5
 _TELL_S: Final = 2.0
-_DROPPED: Final = "the program holds neither its manager nor any of its members any more"
+_DROPPED: Final = "the program no longer references its manager or any of its members"
 
 
 class Supervisor:
@@ -225,7 +225,7 @@ class Supervisor:
             try:
                 self.tick()
             except Exception as error:  # noqa: BLE001 (an unsupervised run is worse than any error)
-                self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
+                self._p.note(f"a supervision round failed; retrying: {said_by(error)}")
 
     def tick(self) -> None:
         before = self._shape()
@@ -286,7 +286,7 @@ class Supervisor:
             )  # if this raises, this process's own requests are kept
             if pending_command is not None:
                 if pending_command["down"]:
-                    self._on_down("it was asked to go down", RunState.ENDED)
+                    self._on_down("a shutdown was requested", RunState.ENDED)
                     return True
                 self._commands.extend(pending_command["counts"].items())
         while self._commands:
