@@ -23,6 +23,20 @@ import click
 import ray
 from rich.console import Console
 
+from distributed_grid import (
+    GridError,
+    IntelligentScheduler,
+    NodeSnapshot,
+    ResourceBoost,
+    ResourceBoostManager,
+    ResourceBoostRequest,
+    ResourceMetricsCollector,
+    ResourceSharingManager,
+    ResourceSharingOrchestrator,
+    SchedulingDecision,
+    SchedulingRequest,
+    SchedulingStrategy,
+)
 from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import cluster_view
 from distributed_grid.cli.output import explain
@@ -30,22 +44,7 @@ from distributed_grid.cli.tables import boost_table
 from distributed_grid.client import GridClient
 from distributed_grid.demo.performance import own_stage, running_stage
 from distributed_grid.demo.ray_view import driver_of
-from distributed_grid.errors import GridError
-from distributed_grid.monitoring.resource_metrics import NodeSnapshot, ResourceMetricsCollector
-from distributed_grid.orchestration.intelligent_scheduler import (
-    IntelligentScheduler,
-    SchedulingDecision,
-    SchedulingRequest,
-    SchedulingStrategy,
-    ray_options,
-)
-from distributed_grid.orchestration.resource_boost_manager import (
-    ResourceBoost,
-    ResourceBoostManager,
-    ResourceBoostRequest,
-)
-from distributed_grid.orchestration.resource_sharing_manager import ResourceSharingManager
-from distributed_grid.orchestration.resource_sharing_orchestrator import ResourceSharingOrchestrator
+from distributed_grid.orchestration.intelligent_scheduler import ray_options
 from distributed_grid.store.home import GridHome
 
 DEFAULT_CONFIG: Final = "config/my-cluster-enhanced.yaml"

@@ -203,7 +203,7 @@ class TestRebalancing:
 
         assert ray.get(task, timeout=120) == "one"  # it never had six CPUs
         reasons = [str(event["details"].get("reason")) for event in grid.events("rebalanced")]
-        assert [reason for reason in reasons if "its labels leave it only one, which has 4 CPUs" in reason]
+        assert [reason for reason in reasons if "its labels match only one, which has 4 CPUs" in reason]
 
     def test_a_task_that_a_scheduling_strategy_pins_to_a_small_node_makes_that_node_borrow(
         self, grid: LiveGrid
@@ -214,7 +214,7 @@ class TestRebalancing:
 
         assert ray.get(task, timeout=120) == "head"  # it has two CPUs, and others have four
         reasons = [str(event["details"].get("reason")) for event in grid.events("rebalanced")]
-        assert [reason for reason in reasons if "strategy leaves it only head, which has 2 CPUs" in reason]
+        assert [reason for reason in reasons if "strategy matches only head, which has 2 CPUs" in reason]
 
 
 class TestResourceSharingOrchestrator:

@@ -86,7 +86,7 @@ class Turns:
             if len(self._queues.get(who, ())) >= self.waiting_of_one:
                 if who in _SHARED:
                     raise TooBusy(
-                        f"{self.waiting_of_one} {_SHARED[who]} already wait",
+                        f"{self.waiting_of_one} {_SHARED[who]} are already waiting",
                         because=[
                             f"{self._running[who]} are in progress, and grid makes at most {self.of_one} at once, "
                             "for all callers"
@@ -95,7 +95,7 @@ class Turns:
                         retry_after_s=_RETRY_AFTER_S,
                     )
                 raise TooManyRequests(
-                    f"{self.waiting_of_one} of your slow calls already wait",
+                    f"{self.waiting_of_one} of your slow calls are already waiting",
                     because=[
                         f"{self._running[who]} are in progress, and grid runs at most {self.of_one} of a token at once"
                     ],
@@ -104,7 +104,7 @@ class Turns:
                 )
             if sum(map(len, self._queues.values())) >= self.waiting:
                 raise TooBusy(
-                    "Too many slow calls wait for the controller",
+                    "Too many slow calls are waiting for the controller",
                     because=[f"{self._running.total()} are in progress and {self.waiting} wait"],
                     try_next=f"Retry in {_RETRY_AFTER_S} s.",
                     retry_after_s=_RETRY_AFTER_S,

@@ -343,7 +343,7 @@ def test_one_user_holds_and_waits_for_so_many_boosts_and_no_more(tmp_path: Path)
         assert held == [201, 201, 429]
         plan, boost = (grid.ask("POST", path, BOOST | {"amount": 0.1}, token=eve) for path in ("/plan", "/boosts"))
         assert plan == boost  # what is refused to the request, the plan does not promise
-        assert plan[1]["error"]["message"] == "eve has 2 boosts, which is the most that a user may have"
+        assert plan[1]["error"]["message"] == "eve already has 2 boosts, the maximum for a user"
         assert grid.ask("POST", "/boosts", BOOST | {"amount": 0.1}, token=ana)[0] == 201
         waits = [grid.ask("POST", "/requests", BOOST | {"amount": 60}, token=ana)[0] for _ in range(3)]
         assert waits == [202, 202, 429]

@@ -210,12 +210,12 @@ def test_a_folder_in_a_place_that_all_can_write_to_is_used_only_if_it_is_ours(tm
     own_folder(mine)
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
     (tmp_path / "link").symlink_to(mine)
-    with pytest.raises(PermissionError, match="not a folder of user"):
+    with pytest.raises(PermissionError, match="not a folder owned by user"):
         own_folder(link)
     (tmp_path / "theirs").mkdir()
     try:
         os.chown(theirs, 12345, 12345)
     except PermissionError:
         pytest.skip("this needs the right to give a folder away")
-    with pytest.raises(PermissionError, match="not a folder of user"):
+    with pytest.raises(PermissionError, match="not a folder owned by user"):
         own_folder(theirs)

@@ -61,7 +61,7 @@ def test_a_scan_shows_what_could_move_where_to_and_how_sure_that_is(served: Serv
     ]
     assert "\n815: it has sockets in use" in typed(served, "offload", "scan", "gpu-master", "--all")[0]
     assert typed(served, "offload", "scan")[0].endswith("To see why:  grid offload scan --all\n")
-    assert typed(served, "offload", "scan", "gpu1", "--all")[0].endswith("No heavy process is kept from moving now.\n")
+    assert typed(served, "offload", "scan", "gpu1", "--all")[0].endswith("No heavy process is blocked from moving.\n")
     assert "815: it has sockets in use: 1 on which it listens [Sockets]" in typed(served, "offload", "scan", "--all")[0]
     assert "s3cret" not in json.dumps(told(served, "offload", "scan"))
     assert not [line for line in typed(served, "offload", "scan", "--all", width=80)[0].splitlines() if len(line) > 80]

@@ -185,12 +185,12 @@ def test_scaling_is_back_when_it_is_so(served: ServedGrid) -> None:
     with owner(served, lambda command: workers(command["counts"]["rollout_worker"])):
         shown, _ = typed(served, "scale", "run-1", "rollout_worker", "4")
 
-    assert shown == "run-1 has 4 of rollout_worker up.\n"
+    assert shown == "run-1: 4 rollout_worker members are up.\n"
 
 
 def test_scaling_without_waiting_only_asks(served: ServedGrid) -> None:
     assert typed(served, "scale", "run-1", "rollout_worker", "4", "--no-wait")[0] == (
-        "run-1 was asked for 4 of rollout_worker.\n"
+        "run-1: 4 rollout_worker members requested.\n"
     )
     assert "requested, but not yet read by the run: 4 of rollout_worker" in typed(served, "status", "run-1")[0]
 
@@ -253,7 +253,7 @@ def test_a_name_that_a_living_run_has_is_refused(served: ServedGrid, tmp_path: P
 
     _, said = typed(served, "up", "w.yaml", cwd=tmp_path, code=4)
 
-    assert "A run named run-1 is running" in said and "--name" in said
+    assert "A run named run-1 already exists and is running" in said and "--name" in said
 
 
 @pytest.mark.parametrize("how", [(), ("--foreground",)])

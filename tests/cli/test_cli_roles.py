@@ -96,7 +96,7 @@ def test_a_mistake_in_the_file_is_told_at_its_place(folder: Path) -> None:
     done = type_it(folder, "bad.yaml", "--cluster", "lab.yaml")
 
     assert done.returncode == 2 and done.stdout == ""
-    assert "bad.yaml:2:13: roles.a.gpus: a part of a GPU, or whole ones: 1.5 GPUs is neither" in done.stderr
+    assert "bad.yaml:2:13: roles.a.gpus: must be a fraction of one GPU, or whole GPUs, not 1.5 GPUs" in done.stderr
     assert "grid roles plan bad.yaml" in done.stderr
 
 
@@ -175,4 +175,4 @@ def test_labels_of_the_running_cluster_count(folder: Path, served: ServedGrid) -
 
     assert set(found) == {"a", "b", "c"}
     refused = live(folder, served, "roles: {r: {node_affinity: [zone=nowhere]}}\n")
-    assert refused["reasons"][0]["detail"] == "it may be on no node: r must be on zone=nowhere"
+    assert refused["reasons"][0]["detail"] == "no node is allowed: r must be on zone=nowhere"

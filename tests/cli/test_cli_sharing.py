@@ -170,11 +170,11 @@ def test_a_policy_is_shown_and_set_and_put_back(served: ServedGrid) -> None:
 def test_a_node_cools_down_and_is_warm_again(served: ServedGrid) -> None:
     typed(served, "boost", "request", "gpu-master", "cpu", "2", "--source", "gpu1")
     assert typed(served, "cooldown", "gpu1") == (
-        "gpu1 is cooling down: 1 boost is returned\nIt shares nothing until: grid cooldown gpu1 --off\n"
+        "gpu1 is cordoned: 1 boost is returned\nTo let it share again: grid cooldown gpu1 --off\n"
     )
-    assert "cooling" in typed(served, "resource-sharing", "status")
+    assert "cordoned" in typed(served, "resource-sharing", "status")
     refused = typed(served, "boost", "request", "gpu-master", "cpu", "2", "--source", "gpu1", code=4)
-    assert "gpu1 is cooling down" in refused
+    assert "gpu1 is cordoned" in refused
     assert typed(served, "cooldown", "gpu1", "--off") == "gpu1 lends and borrows again\n"
     assert "no node is named 'nowhere'" in typed(served, "cooldown", "nowhere", code=3)
 

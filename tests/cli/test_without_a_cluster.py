@@ -70,7 +70,7 @@ def test_a_record_of_a_cluster_that_is_gone_is_no_cluster(tmp_path: Path) -> Non
     done = run(tmp_path, "boost", "status")
 
     assert done.returncode == 5
-    assert "is gone" in done.stderr
+    assert "has ended" in done.stderr
 
 
 def test_stopping_what_does_not_run_is_no_error(tmp_path: Path) -> None:

@@ -152,4 +152,4 @@ def test_a_process_that_cannot_be_started_is_no_surprise(monkeypatch: pytest.Mon
 def test_an_order_that_cannot_be_read_is_told(watched: Watched) -> None:
     assert restored_supervisor(watched.home) is None, "none was wanted"
     watched.home.supervisor.write_text("[" * 100_000)
-    assert "could not be started again" in (restored_supervisor(watched.home) or "")
+    assert "could not be restarted" in (restored_supervisor(watched.home) or "")

@@ -121,8 +121,8 @@ SHARING = "must be one of offload_only, share_and_offload, dynamic_balancing, no
         ("nodes:\n- 3\n", "2:3: nodes[0]: must be a mapping, not 3"),
         ("nodes:\n- host: x\n", "2:3: nodes[0].name: is missing"),
         ("nodes:\n- name: 1\n", '2:9: nodes[0].name: must be text, not 1; quotes make it text: "1"'),
-        ("nodes:\n- name: a b\n", "2:9: nodes[0].name: a node's name has no spaces and no '/', unlike 'a b'"),
-        ("nodes:\n- name: a/b\n", "2:9: nodes[0].name: a node's name has no spaces and no '/', unlike 'a/b'"),
+        ("nodes:\n- name: a b\n", "2:9: nodes[0].name: must not contain spaces or '/', but is 'a b'"),
+        ("nodes:\n- name: a/b\n", "2:9: nodes[0].name: must not contain spaces or '/', but is 'a/b'"),
         (
             "nodes:\n- {name: a, port: 0}\n",
             "2:19: nodes[0].port: must be a port number from 1 to 65535, not 0",
@@ -178,7 +178,7 @@ SHARING = "must be one of offload_only, share_and_offload, dynamic_balancing, no
         ),
         (
             "nodes:\n- {name: a, role: master}\n- {name: b, role: master}\n",
-            "3:19: nodes[1].role: a is the master already; a cluster has one",
+            "3:19: nodes[1].role: a is already the master; a cluster has only one",
         ),
         ("name: a\nnodes: []\nname: b\n", "3:1: name: the key 'name' is given twice, first at 1:1"),
         ("nodes: &n [*n]\n", "1:8: nodes[0][0]: is nested too deeply, or contains itself"),

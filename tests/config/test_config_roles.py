@@ -164,7 +164,10 @@ def test_a_role_that_says_nothing_has_all_defaults(write: Callable[[str], Path])
         ("roles: {a: 3}\n", "1:12: roles.a: must be a mapping, not 3"),
         ("roles:\n- cpus: 1\n", "2:3: roles[0].role: is missing"),
         ("roles:\n- 7\n", "2:3: roles[0]: must be a mapping, not 7"),
-        ("roles:\n  a:\n    gpus: 1.5\n", "3:11: roles.a.gpus: a part of a GPU, or whole ones: 1.5 GPUs is neither"),
+        (
+            "roles:\n  a:\n    gpus: 1.5\n",
+            "3:11: roles.a.gpus: must be a fraction of one GPU, or whole GPUs, not 1.5 GPUs",
+        ),
         ("roles:\n- role: a\n  gpus: x\n", "3:9: roles[0].gpus: must be a number, not 'x'"),
         (
             "roles:\n  a:\n    class: here\n",
@@ -195,7 +198,7 @@ def test_a_role_that_says_nothing_has_all_defaults(write: Callable[[str], Path])
             "roles:\n- {role: a, colocation_group: g}\n- {role: b, colocation_group: g, count: 2}\n",
             "3:41: roles[1].count: 2, but a, in the same colocation group, has 1",
         ),
-        ("name: 'a b'\nroles: {a: }\n", "1:7: name: a name has no spaces and no '/', unlike 'a b'"),
+        ("name: 'a b'\nroles: {a: }\n", "1:7: name: must not contain spaces or '/', but is 'a b'"),
         ("roles: {a: {cpus: 1, cpus: 2}}\n", "1:22: roles.a.cpus: the key 'cpus' is given twice, first at 1:13"),
     ],
 )

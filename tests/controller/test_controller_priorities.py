@@ -41,9 +41,7 @@ def test_a_new_token_asks_for_normal_at_most_and_learns_what_to_do(
     status, answer = served.ask("POST", path, body | {"priority": "high"}, token=ana)
 
     assert (status, answer["error"]["code"]) == (403, "PRIORITY_NOT_ALLOWED")
-    assert answer["error"]["message"] == (
-        "The priority high is more than normal, which is the most that the token of ana may ask for"
-    )
+    assert answer["error"]["message"] == "The priority high is above normal, the maximum for the token of ana"
     assert "grid token create ana --max-priority high" in answer["error"]["try_next"]
     assert served.client.boost_status()["boosts"] == []
     assert served.client.tasks()["tasks"] == []

@@ -131,7 +131,7 @@ def test_the_command_asks_to_be_told_gives_up_a_part_and_says_what_is_saved(fres
     boost_id = json.loads(type_it(fresh, *words, "--reclaim-watch", "--json"))["boost_id"]
     fresh.ask_back(boost_id, 2)
 
-    assert "asked back: 2 CPUs (preempted by ana's request r1e9f00d" in type_it(fresh, "boost", "status")
+    assert "reclaim of 2 CPUs (preempted by ana's request r1e9f00d" in type_it(fresh, "boost", "status")
     assert "its work is saved" in type_it(fresh, "boost", "checkpointed", boost_id[:8])
     assert "a has its 2 CPUs back" in type_it(fresh, "boost", "release", boost_id[:8], "--amount", "2")
     assert fresh.client.boost(boost_id)["notice"] is None

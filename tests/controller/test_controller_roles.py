@@ -61,7 +61,7 @@ def test_a_run_that_is_not_there_is_not_found(runs: ServedGrid, verb: str, path:
 def test_a_name_that_is_none_is_refused(runs: ServedGrid) -> None:
     code, answer = ask(runs, "GET", "/roles/a%20b")
 
-    assert (code, answer["error"]["because"]) == (422, ["a name has no spaces and no '/', unlike 'a b'"])
+    assert (code, answer["error"]["because"]) == (422, ["must not contain spaces or '/', but is 'a b'"])
 
 
 # -- scaling -------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_whom_its_teams_limit_holds_back_keeps_nothing_from_others() -> None:
     assert (found["blue"].expected_start, found["blue"].expected_source) == (at(30), "gpu1")
     assert found["blue"].reason == (
         "its team's limit: team blue has 3 of at most 4 CPUs, 2 asked; "
-        "as its leases end, it may have it at 2025-06-01T12:30Z"
+        "as its leases end, the limit allows it at 2025-06-01T12:30Z"
     )
     assert found["blue"].refused and found["blue"].refused.team_limit
 
@@ -200,7 +200,7 @@ def test_whom_its_teams_limit_holds_back_is_expected_when_a_node_has_room_too() 
 
     found = plan(waits("a", 4, team="blue"), nodes=[full(own, others, cpus=7)], leases=[own, others], teams=[BLUE])["a"]
     assert found.expected_start == at(45)
-    assert found.reason.endswith("it may have it at 2025-06-01T12:30Z, and gpu1 has room at 2025-06-01T12:45Z")
+    assert found.reason.endswith("the limit allows it at 2025-06-01T12:30Z, and gpu1 has room at 2025-06-01T12:45Z")
 
     busy = full(own, cpus=7, own=4)
     found = plan(waits("a", 4, team="blue"), nodes=[busy], leases=[own], teams=[BLUE])["a"]

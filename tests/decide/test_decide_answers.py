@@ -167,13 +167,13 @@ def test_every_node_has_a_reason() -> None:
 @pytest.mark.parametrize(
     ("asked", "name", "detail", "could_lend"),
     [
-        (ask(), "big", "16 of 16 CPUs free, it can lend 16; of those that can lend it has the most left", 160_000),
+        (ask(), "big", "16 of 16 CPUs free, it can lend 16; of the eligible nodes it has the most left", 160_000),
         (ask(), "small", "3 of 3 CPUs free, it can lend 3", 30_000),
         (ask(), "full", "1 of 4 CPUs free, 2 asked", 10_000),
         (ask(), "limited", "0 of at most 1 CPU lent, 2 asked", 10_000),
         (ask(), "down", "it is not connected to the cluster", 0),
         (ask(), "gpu-master", "it is the target itself", 0),
-        (ask(source="big"), "big", "16 of 16 CPUs free, it can lend 16; it was asked for by name", 160_000),
+        (ask(source="big"), "big", "16 of 16 CPUs free, it can lend 16; it was requested by name", 160_000),
     ],
 )
 def test_a_reason_is_in_words_and_says_how_much_would_go(asked: Ask, name: str, detail: str, could_lend: int) -> None:
@@ -185,7 +185,7 @@ def test_a_reason_is_in_words_and_says_how_much_would_go(asked: Ask, name: str, 
 def test_who_was_chosen_stays_chosen_though_it_could_not_lend_it_again() -> None:
     reasons = considered(ask(), NODES, Usage(), Rules(), chosen="full")
     found = next(one for one in reasons if one.node == "full")
-    assert (found.verdict, found.detail) == (CHOSEN, "it lends it; as things are now: 1 of 4 CPUs free, 2 asked")
+    assert (found.verdict, found.detail) == (CHOSEN, "it is the lender; currently: 1 of 4 CPUs free, 2 asked")
 
 
 def test_what_is_planned_is_what_a_grant_then_says() -> None:

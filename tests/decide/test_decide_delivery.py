@@ -27,9 +27,9 @@ def test_gpus_are_always_reserved(asked: str | None, default: str | None) -> Non
         (None, "transfer", TRANSFER, "transfer is the default for cpu"),
         (None, "reserve", RESERVE, "reserve"),
         (None, "auto", TRANSFER, "auto"),
-        ("transfer", None, TRANSFER, "transfer was asked for"),
-        ("transfer", "reserve", TRANSFER, "transfer was asked for"),
-        ("reserve", "transfer", RESERVE, "reserve was asked for"),
+        ("transfer", None, TRANSFER, "transfer was requested"),
+        ("transfer", "reserve", TRANSFER, "transfer was requested"),
+        ("reserve", "transfer", RESERVE, "reserve was requested"),
         ("auto", "reserve", TRANSFER, "auto"),
     ],
 )

@@ -77,15 +77,15 @@ def test_what_is_free_in_parts_is_no_room_for_more_than_one_device_has(needs: Re
     ("shape", "detail"),
     [
         (task(amounts(cpu=100)), "no node has more than 8 CPUs"),
-        (task(amounts(cpu=8), "head"), "its labels leave it only head, which has 4 CPUs"),
+        (task(amounts(cpu=8), "head"), "its labels match only head, which has 4 CPUs"),
         (task(amounts(cpu=1), "gpu9"), "no node has these labels"),
         (task(amounts(cpu=1, tpu=1)), "no node has tpu"),
-        (task(amounts(gpu=1), "gpu1", "gpu2", is_in=False), "its labels leave it only head, which has 0 GPUs"),
+        (task(amounts(gpu=1), "gpu1", "gpu2", is_in=False), "its labels match only head, which has 0 GPUs"),
         (
             task(amounts(cpu=9), "gpu1", "gpu2"),
-            "its labels leave it only nodes that are too small (gpu1, gpu2): none has more than 8 CPUs",
+            "its labels match only nodes that are too small (gpu1, gpu2): none has more than 8 CPUs",
         ),
-        (pinned(amounts(cpu=6), "head"), "its scheduling strategy leaves it only head, which has 4 CPUs"),
+        (pinned(amounts(cpu=6), "head"), "its scheduling strategy matches only head, which has 4 CPUs"),
         (pinned(amounts(gpu=1), by="accelerator_type:H200"), "no node is accelerator_type:H200"),
         (group("STRICT_SPREAD", *[amounts(cpu=8)] * 3), "it needs 3 nodes, and 2 are large enough"),
         (group("STRICT_PACK", *[amounts(cpu=4)] * 3), "one node must hold all of it: no node has more than 8 CPUs"),
@@ -118,7 +118,7 @@ def test_a_node_that_is_down_can_carry_nothing() -> None:
 
 def test_a_group_for_whose_bundles_there_is_room_one_by_one() -> None:
     assert why(group("STRICT_SPREAD", *[amounts(cpu=2)] * 3)).detail == (
-        "there is room for each of its bundles, not for all"
+        "there is room for each of its bundles alone, but not for all"
     )
 
 
@@ -149,7 +149,7 @@ def test_what_waits_for_long_though_there_is_room_says_what_may_keep_it() -> Non
     (found,) = explain_demand([Pending(shape, 1)], NODES, since, now=NOON)
 
     assert why(shape).detail == "gpu1 has room by now"
-    assert found.detail.startswith("gpu1 has room by now, and Ray has not placed it there")
+    assert found.detail.startswith("gpu1 has room by now, but Ray has not placed it there")
     assert "NodeLabelSchedulingStrategy" in found.detail
 
 

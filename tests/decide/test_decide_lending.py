@@ -86,14 +86,14 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
             (),
             {"cordoned": frozenset({"gpu1"})},
             RefusalCode.COOLING_DOWN,
-            "gpu1 is cooling down; to end that: grid cooldown gpu1 --off",
+            "gpu1 is cordoned; to let it share again: grid cooldown gpu1 --off",
         ),
         (
             node(),
             (),
             {"cordoned": frozenset({"gpu-master"})},
             RefusalCode.COOLING_DOWN,
-            "gpu-master is cooling down; to end that: grid cooldown gpu-master --off",
+            "gpu-master is cordoned; to let it share again: grid cooldown gpu-master --off",
         ),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_node_that_the_rules_hold_back_says_which(
     assert said in detail(refused, "gpu1")
 
 
-def test_a_node_that_is_cooling_down_does_not_keep_others_from_lending() -> None:
+def test_a_cordoned_node_does_not_keep_others_from_lending() -> None:
     granted = plan(ask(), node("gpu1", cpus=64), node("gpu2"), cordoned=frozenset({"gpu1"}))
     assert isinstance(granted, Grant)
     assert granted.source == "gpu2"

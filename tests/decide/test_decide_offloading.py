@@ -64,7 +64,7 @@ def test_a_plain_program_can_move() -> None:
         ({"ancestors": (Ancestor(9, "raylet", ("raylet",), 1000), INIT)}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"name": "ray::train", "command": ("ray::train",)}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"uses_ray": True}, ObstacleCode.RAY_DRIVER, "grid run"),
-        ({"holds_ray": True}, ObstacleCode.RAYS_OWN, "Ray nodes run below it"),
+        ({"holds_ray": True}, ObstacleCode.RAYS_OWN, "it is the parent of Ray nodes"),
         ({"holds_ray": True, "command": ("python", "/x/bin/ray", "start")}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"command": ("python3", "-m", "distributed_grid.cluster")}, ObstacleCode.GRIDS_OWN, "belongs to grid"),
         ({"service": "nginx.service"}, ObstacleCode.SERVICE, "nginx.service"),
@@ -230,8 +230,8 @@ def test_confidence_falls_with_what_may_be_lost_and_says_so() -> None:
     young, why_young = confidence(process(age_s=5.0))
 
     assert max(old, young) < sure
-    assert "not saved is lost" in why_old
-    assert "soon be done" in why_young
+    assert "unsaved work would be lost" in why_old
+    assert "may finish soon" in why_young
 
 
 def place(facts: ProcessFacts, *nodes: Any, to: str | None = None, **there: Any) -> Any:

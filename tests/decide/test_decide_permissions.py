@@ -123,7 +123,7 @@ def test_a_priority_is_refused_exactly_if_it_is_above_the_most_allowed_and_that_
     if asked.rank <= most.rank:
         check_priority(caller, asked, teams)
         return
-    with pytest.raises(PriorityNotAllowed, match=f"The priority {asked} is more than {most}") as refused:
+    with pytest.raises(PriorityNotAllowed, match=f"The priority {asked} is above {most}") as refused:
         check_priority(caller, asked, teams)
     assert f"--priority {most}" in (refused.value.try_next or "")
 
@@ -135,7 +135,7 @@ def test_a_refusal_says_whether_the_token_or_the_team_is_the_limit() -> None:
         return f"{refused.value.message}; {refused.value.try_next}"
 
     assert "grid token create ana --max-priority critical" in told(HIGH, None)
-    assert "the token of ana may ask for" in told(LOW, HIGH)
+    assert "maximum for the token of ana" in told(LOW, HIGH)
     assert "max_priority: critical for the team vision" in told(CRITICAL, HIGH)
     assert "max_priority: critical for the team vision" in told(None, HIGH)
 

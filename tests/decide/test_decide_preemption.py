@@ -86,7 +86,7 @@ def test_a_lower_priority_yields_with_or_without_a_hook(priority: AllocationPrio
     assert found is not None
     assert victims(found) == ["b"]
     assert (found.source, found.grant.source, found.grant.resources) == ("gpu1", "gpu1", cpu(2))
-    assert found.reason == "a request of high priority goes before it: 2 CPUs for gpu-master"
+    assert found.reason == "a request of high priority takes precedence: 2 CPUs for gpu-master"
     assert not found.takes_own
 
 
@@ -272,7 +272,7 @@ def test_who_asks_for_its_own_gets_it_from_its_equals() -> None:
     assert found is not None
     assert victims(found) == ["b"]
     assert found.takes_own
-    assert found.reason == "team ml asks for what is guaranteed to it: 2 CPUs for gpu-master"
+    assert found.reason == "team ml requests its guaranteed capacity: 2 CPUs for gpu-master"
 
 
 @pytest.mark.parametrize("policy", SharingPolicy)

@@ -251,7 +251,7 @@ def test_nothing_is_transferred_where_transfers_are_not_possible() -> None:
     assert waits(shape("gpu-master", cpu=6), rules=Rules(no_transfers_because="it is so")).after(9) == ()
 
 
-def test_a_cooling_node_gets_nothing() -> None:
+def test_a_cordoned_node_gets_nothing() -> None:
     assert waits(shape("gpu-master", cpu=6), rules=Rules(cordoned=frozenset({"gpu-master"}))).after(9) == ()
 
 

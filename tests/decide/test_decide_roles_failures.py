@@ -32,18 +32,18 @@ def judged(died: Failure, **role: Any) -> Verdict:
             "worker 3 died on cpu1: killed by signal 9; it restarts (restart 1 of 3)",
         ),
         (ONCE_MORE, failure(restarts=2), Act.RESTART, "worker 0 died; it restarts (restart 3 of 3)"),
-        (ONCE_MORE, failure(restarts=3), Act.END, "worker 0 died for the 4th time and may be restarted 3 times"),
+        (ONCE_MORE, failure(restarts=3), Act.END, "worker 0 died for the 4th time, and its max_restarts is 3"),
         (
             ONCE_MORE,
             failure(restarts=3, node="cpu1", why="out of memory"),
             Act.END,
-            "worker 0 died for the 4th time and may be restarted 3 times (cpu1: out of memory)",
+            "worker 0 died for the 4th time, and its max_restarts is 3 (cpu1: out of memory)",
         ),
         (
             ONCE_MORE | {"max_restarts": 1},
             failure(restarts=1, what="was silent"),
             Act.END,
-            "worker 0 was silent for the 2nd time and may be restarted once",
+            "worker 0 was silent for the 2nd time, and its max_restarts is 1",
         ),
         (ONCE_MORE | {"max_restarts": 0}, failure(), Act.END, "worker 0 died and may not be restarted"),
         (ONCE_MORE | {"max_restarts": -1}, failure(restarts=900), Act.RESTART, "worker 0 died; it restarts"),
@@ -52,12 +52,12 @@ def judged(died: Failure, **role: Any) -> Verdict:
             GANG | {"max_restarts": 2},
             failure(restarts=2),
             Act.END,
-            "worker 0 died after its gang was restarted twice, as often as it may be",
+            "worker 0 died after its gang was restarted twice, the maximum",
         ),
         (WITHOUT, failure(left=2), Act.GO_ON, "worker 0 died; the run continues with 2 of worker"),
-        (WITHOUT, failure(left=0), Act.END, "worker 0 died, and none of worker is left"),
+        (WITHOUT, failure(left=0), Act.END, "worker 0 died, and no member of worker is left"),
         (WITHOUT | {"max_restarts": 0}, failure(), Act.GO_ON, "worker 0 died; the run continues with 3 of worker"),
-        (FAIL, failure(), Act.END, "worker 0 died, and nothing of worker may fail"),
+        (FAIL, failure(), Act.END, "worker 0 died, and worker allows no failures"),
     ],
 )
 def test_each_policy_has_its_act_and_says_why(role: dict[str, Any], died: Failure, act: Act, reason: str) -> None:
@@ -183,7 +183,7 @@ def test_if_one_failure_ends_the_workload_nothing_else_is_done() -> None:
 
     found = judge_failures([failure(), failure("trainer"), failure(index=1)], load)
 
-    assert [(one.act, one.reason) for one in found] == [(Act.END, "trainer 0 died, and nothing of trainer may fail")]
+    assert [(one.act, one.reason) for one in found] == [(Act.END, "trainer 0 died, and trainer allows no failures")]
 
 
 def test_nothing_failed_nothing_is_done() -> None:

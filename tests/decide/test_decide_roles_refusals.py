@@ -31,7 +31,7 @@ def remedy(found: DoesNotFit, kind: RemedyKind) -> Remedy:
         (
             RoleSpec("r", node_affinity=["zone=9"]),
             [place("a", labels={"zone": "1"})],
-            "it may be on no node: r must be on zone=9",
+            "no node is allowed: r must be on zone=9",
         ),
         (RoleSpec("r", gpus=4), [place("a", gpus=2), place("b")], "no node has 4 GPUs free; the most is 2 GPUs, on a"),
         (RoleSpec("r", gpus=1), [place("a")], "no node has 1 GPU free; the most is 0 GPUs"),
@@ -58,7 +58,7 @@ def test_a_full_pool_is_told() -> None:
     found = refused(load, place())
 
     assert found.reasons[0].describe() == (
-        "r: 4 of 5 have a place: the pool p has 4 CPUs, of which 0 are left; each needs 1 CPU"
+        "r: 4 of 5 placed: the pool p has 4 CPUs, of which 0 are left; each needs 1 CPU"
     )
     assert found.certain
     assert found.missing == (Missing("p", "cpu", 10_000, in_pool=True),)
@@ -181,5 +181,5 @@ def test_it_becomes_an_error_that_says_what_to_do() -> None:
 
     assert isinstance(error, DoesNotFitError)
     assert (error.message, error.exit_code) == ("The workload run does not fit", 4)
-    assert error.because == ("r: 1 of 2 have a place: each needs 5 CPUs; what is left is too little: a lacks 2 CPUs",)
+    assert error.because == ("r: 1 of 2 placed: each needs 5 CPUs; what is left is too little: a lacks 2 CPUs",)
     assert error.try_next == "with 2 CPUs more on a, it fits"

@@ -36,7 +36,7 @@ def seen(wanted: int, states: str, pending_command: dict[str, Any] | None = None
         ),
         (
             seen(2, "uu", {"counts": {WORKER: 3}, "down": False, "at": "now"}),
-            Reached("rollout_worker: 3 asked for; the run has not heard yet"),
+            Reached("rollout_worker: 3 requested; the run has not read the request yet"),
         ),
         (
             seen(3, "uuu", {"counts": {"other": 3}, "down": False, "at": "now"}),

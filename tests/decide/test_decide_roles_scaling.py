@@ -83,7 +83,7 @@ def test_after_a_change_there_is_rest_and_then_the_next_one() -> None:
     found = follow(queue(), every_second(*[9] * 16))
 
     assert [one.wanted for one in found] == [4] * 5 + [5] * 10 + [6]
-    assert found[12].told == "queue at 9 (up at 4), 3 s of rest are left after the last change"
+    assert found[12].told == "queue at 9 (up at 4), 3 s of cooldown left after the last change"
 
 
 def test_without_a_while_and_without_rest_every_reading_counts() -> None:
@@ -117,7 +117,7 @@ def test_a_number_that_is_none_is_no_reading(value: float) -> None:
 
 @pytest.mark.parametrize(
     ("present", "reading", "told"),
-    [(8, 9, "queue at 9 (up at 4), and 8 is the most"), (2, 0, "queue at 0 (down at 1), and 2 is the least")],
+    [(8, 9, "queue at 9 (up at 4), and 8 is the maximum"), (2, 0, "queue at 0 (down at 1), and 2 is the minimum")],
 )
 def test_it_stays_between_the_least_and_the_most(present: int, reading: float, told: str) -> None:
     found = follow(queue(stable_seconds=0), [(0.0, reading)], present=present)
@@ -126,7 +126,8 @@ def test_it_stays_between_the_least_and_the_most(present: int, reading: float, t
 
 
 @pytest.mark.parametrize(
-    ("present", "wanted", "reason"), [(1, 2, "the least is 2: from 1 to 2"), (11, 8, "the most is 8: from 11 to 8")]
+    ("present", "wanted", "reason"),
+    [(1, 2, "the minimum is 2: from 1 to 2"), (11, 8, "the maximum is 8: from 11 to 8")],
 )
 def test_who_is_outside_comes_back_at_once_even_if_nothing_can_be_read(present: int, wanted: int, reason: str) -> None:
     (found,) = follow(queue(), [(0.0, AWAY)], present=present)

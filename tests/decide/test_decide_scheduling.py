@@ -150,7 +150,7 @@ def test_who_rests_gets_nothing_and_gives_nothing() -> None:
     cordoned = Rules(cordoned=frozenset({"big"}))
     assert chosen(HOME, BIG, cpu=8, rules=cordoned) is None
     assert chosen(HOME, BIG, cpu=1, target="big", rules=cordoned) is None
-    assert "cooling down" in refusals(sought(HOME, BIG, cpu=1, target="big", rules=cordoned))["gpu-master"]
+    assert "cordoned" in refusals(sought(HOME, BIG, cpu=1, target="big", rules=cordoned))["gpu-master"]
 
 
 def test_every_kind_must_fit_on_one_node() -> None:

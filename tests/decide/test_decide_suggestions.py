@@ -68,7 +68,7 @@ def test_what_waits_for_one_node_is_told_with_how_long_and_for_what() -> None:
     (found,) = suggested(Round(nodes=nodes, demand=(waiting,)))
 
     assert found.what == "3 tasks have waited 4 min for 6 CPUs on gpu-master; gpu1 can lend 2 CPUs"
-    assert found.reason == "its labels leave it only gpu-master, which has 4 CPUs"
+    assert found.reason == "its labels match only gpu-master, which has 4 CPUs"
     assert found.by_itself
 
 
@@ -105,10 +105,14 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
 @pytest.mark.parametrize(
     ("lender", "rules", "told"),
     [
-        (node("gpu1", used=cpu(4)), Rules(), "work that ends elsewhere would help, or another node"),
+        (node("gpu1", used=cpu(4)), Rules(), "freeing capacity on another node would help, or adding a node"),
         (node("gpu1", limits=limits(cpu=0)), Rules(), "a higher max_share_cpu of gpu1 would help"),
         (node("gpu1", limits=limits(can_share=False)), Rules(), "can_share: true on gpu1 would help"),
-        (node("gpu1"), Rules(cordoned=frozenset({"gpu1"})), "gpu1 is cooling down: grid cooldown gpu1 --off"),
+        (
+            node("gpu1"),
+            Rules(cordoned=frozenset({"gpu1"})),
+            "gpu1 is cordoned; to let it share again: grid cooldown gpu1 --off",
+        ),
         (
             node("gpu1"),
             Rules(headroom=Headroom("balanced", 1.0)),
@@ -117,7 +121,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
         (node("gpu1", silent="no answer"), Rules(), "gpu1 lends again once its probe answers"),
         (node("gpu1", alive=False), Rules(), "gpu1 is down, and would help if it were back"),
     ],
-    ids=["busy", "limit", "disabled", "cooling", "kept", "silent", "down"],
+    ids=["busy", "limit", "disabled", "cordoned", "kept", "silent", "down"],
 )
 def test_where_no_node_can_lend_what_would_help_is_told(lender: Any, rules: Rules, told: str) -> None:
     (found,) = suggested(Round(nodes=(MASTER, lender), use=hot("gpu-master"), rules=rules))
@@ -136,7 +140,7 @@ def test_where_no_node_can_lend_what_would_help_is_told(lender: Any, rules: Rule
         (node("head", silent="no answer"), Rules()),
         (node("head", alive=False), Rules()),
     ],
-    ids=["not shared", "in use", "limit", "cooling", "silent", "down"],
+    ids=["not shared", "in use", "limit", "cordoned", "silent", "down"],
 )
 def test_no_change_is_suggested_for_a_node_that_could_lend_nothing_even_then(other: Any, rules: Rules) -> None:
     here = Round(nodes=(node("gpu1", gpus=1), other), use={"gpu1": {"gpu": 0.95}}, rules=rules)
@@ -144,7 +148,7 @@ def test_no_change_is_suggested_for_a_node_that_could_lend_nothing_even_then(oth
     (found,) = suggested(here)
 
     assert found.what == (
-        "gpu1 is short of GPUs; no node can lend 1 GPU: work that ends elsewhere would help, or another node"
+        "gpu1 is short of GPUs; no node can lend 1 GPU: freeing capacity on another node would help, or adding a node"
     )
 
 
@@ -155,10 +159,10 @@ def test_of_two_nodes_that_do_not_share_the_one_that_could_lend_is_named() -> No
     assert found.what.endswith("no node can lend 1 GPU: can_share: true on b would help")
 
 
-def test_a_target_that_is_cooling_down_is_what_has_to_change() -> None:
+def test_a_cordoned_target_is_what_has_to_change() -> None:
     rules = Rules(cordoned=frozenset({"gpu-master"}))
     (found,) = suggested(Round(nodes=(MASTER, GPU1), use=hot("gpu-master"), rules=rules))
-    assert found.what.endswith("gpu-master is cooling down: grid cooldown gpu-master --off")
+    assert found.what.endswith("gpu-master is cordoned; to let it share again: grid cooldown gpu-master --off")
 
 
 def test_a_lender_is_not_short_of_what_its_borrower_uses() -> None:

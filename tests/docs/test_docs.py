@@ -513,7 +513,7 @@ def test_what_a_scaling_says() -> None:
 
     assert [*told] == [*SCALING_KEYS]
     plain = Scaling("queue", up_at=2, down_at=1)
-    said = {key: json.loads(value) for key, value in told.items() if value != "must be said"}
+    said = {key: json.loads(value) for key, value in told.items() if value != "required"}
     assert said == {key: getattr(plain, key) for key in said}
 
 

@@ -102,7 +102,7 @@ def test_whatever_is_wrong_with_the_file_measuring_goes_on_and_the_file_is_writt
         assert not lab.problems() and not lab.failures
         said = capsys.readouterr().err
         assert said.count("measurements begin anew") == (fault not in AS_IF_NOTHING_WERE_WRONG)
-        assert said.count("measurements cannot be kept") == (fault in CANNOT_BE_REPLACED)
+        assert said.count("measurements could not be saved") == (fault in CANNOT_BE_REPLACED)
     path.unlink(missing_ok=True)
     lab.wait(60.0)
     lab.crash()
@@ -131,7 +131,7 @@ def test_a_full_or_read_only_disk_costs_the_file_and_nothing_else(
             capsys.readouterr()
             with broken(disk):
                 lab.wait(300.0)
-                assert capsys.readouterr().err.count("measurements cannot be kept") == 1  # not every half minute
+                assert capsys.readouterr().err.count("measurements could not be saved") == 1  # not every half minute
                 assert len(times(lab)) > 30
         lab.wait(60.0)
         known = len(times(lab))

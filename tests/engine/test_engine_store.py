@@ -218,7 +218,7 @@ def test_capacity_returns_even_if_that_cannot_be_written(on_disk: WholeGrid, tro
         for boost in (asked, reserved):
             released = lab.run(lab.service.release(boost.id))
             assert released.state is RELEASED
-            assert why in released.warnings[0] and "this boost is back" in released.warnings[0]
+            assert why in released.warnings[0] and "this boost is there again" in released.warnings[0]
         lab.wait(7.0)  # the third expires
         lab.cluster.kill_node("c")
         lab.wait(4.0)

@@ -130,7 +130,7 @@ def test_what_the_controller_runs_is_in_force_whatever_file_lies_here(grid: Live
 
     setting = "nodes[1].resource_sharing.max_share_cpu"
     assert json.loads(running.stdout)["values"][setting]["value"] == 6
-    assert "started with another configuration" in running.stderr
+    assert "configuration of the running controller" in running.stderr
     assert json.loads(named.stdout)["values"][setting]["value"] == 5
 
 

@@ -126,7 +126,7 @@ def test_a_supervisor_that_died_is_replaced_by_the_next_start(inside: LiveGrid) 
     again = inside.cli("start", "--address", inside.address)
 
     assert again.returncode == 5
-    assert "its supervisor was gone, and was started again" in again.stderr
+    assert "the supervisor was not running and has been restarted" in again.stderr
     assert len(inside.supervisors()) == 1
     assert inside.supervisors() != [first]
 

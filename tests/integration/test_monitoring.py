@@ -274,7 +274,7 @@ def test_what_no_node_can_carry_is_infeasible_until_one_was_lent_enough(grid: Li
     found = await_demand(grid, labels=["grid/name=one"], reason="infeasible")
     lost = await_demand(grid, labels=["grid/name=nowhere"], reason="infeasible")
 
-    assert found["detail"] == "its labels leave it only one, which has 4 CPUs"
+    assert found["detail"] == "its labels match only one, which has 4 CPUs"
     assert (lost["detail"], lost["wanted_on"]) == ("no node has these labels", [])
     ray.cancel(elsewhere, force=True)
     grid.boost("one", "cpu", 2, source_node="two", delivery="transfer", wait_seconds=PATIENCE_S)

@@ -102,7 +102,7 @@ def test_release_waits_for_the_grace_period_then_cancels_what_is_left_and_nothin
     releasing = grid.release(boost, grace_seconds=60, wait_seconds=0.2)
 
     assert releasing["state"] == "releasing"
-    assert "ended in" in releasing["warnings"][-1]
+    assert "terminated in" in releasing["warnings"][-1]
     assert "holds 1 CPU;" in releasing["warnings"][-1]  # of the reservation
     assert not ray.wait(tasks, timeout=0.3)[0]
     grid.release(boost, grace_seconds=1, wait_seconds=0)

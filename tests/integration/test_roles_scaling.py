@@ -50,7 +50,7 @@ def run(grid: LiveGrid, runs: dict[str, Run], tmp_path_factory: pytest.TempPathF
 def test_a_member_that_cannot_start_is_told_of_and_harms_no_other(run: Run) -> None:
     before = run["refuser"].call("pid")
 
-    with pytest.raises(CannotScale, match="1 of 2 members: those that were added did not start") as caught:
+    with pytest.raises(CannotScale, match="1 of 2 members: the added members did not start") as caught:
         run.scale("refuser", 2)
 
     assert "rank 1 cannot start" in caught.value.because[0] and "in __init__" in caught.value.because[0]

@@ -64,7 +64,7 @@ def test_a_boost_whose_source_is_busy_when_all_nodes_are_back_says_so_and_comes_
     work = [lab.cluster.start("a", 1) for _ in range(4)]
     lab.start()
     lab.wait(2.0)
-    assert lab.parts.notes[boost.id] == ("a is busy: 2 CPUs will come as work there ends",)
+    assert lab.parts.notes[boost.id] == ("a is busy: the missing 2 CPUs arrive as work there ends",)
     assert lab.cluster.true_totals()["b"] == cpu(4)
     for each in work[:2]:
         lab.cluster.finish(each)
@@ -118,7 +118,7 @@ def test_what_a_lost_run_of_roles_holds_is_freed_once_and_only_when_two_looks_ag
     lab.cluster.dead = frozenset({ONE})
     lab.wait(10.0)
     assert lab.cluster.runs == {lost: 0, lives: 1}
-    assert lab.events("role_run_cleared") == ["rl: its owner is gone; removed 2 placement groups of it"]
+    assert lab.events("role_run_cleared") == ["rl: its owner is gone; removed its 2 placement groups"]
 
     lab.cluster.lost_runs = lambda: json.loads("no record")  # type: ignore[method-assign]
     lab.wait(5.0)

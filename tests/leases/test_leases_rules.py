@@ -88,4 +88,4 @@ def test_planners_are_told_what_the_next_request_would_be_lent(make_grid: Callab
     after = live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))
     assert after["a"].lends["cpu"] == 0
     lab.run(cordon(lab.parts, "c"))
-    assert "c is cooling down" in live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))["c"].closed
+    assert "c is cordoned" in live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))["c"].closed

@@ -31,10 +31,10 @@ def ended(cause: EndCause, reason: str = "", by: str = "bo", of: Ending | None =
             "preempted by ana's request r1e9f00d: 4 CPUs for gpu-master, priority high, team vision",
         ),
         (ended(EndCause.LENDER, "its lender needs it: cpu at 97%"), "its lender needs it: cpu at 97%"),
-        (ended(EndCause.COOLDOWN, "gpu1 is cooling down"), "gpu1 is cooling down, asked by bo"),
+        (ended(EndCause.COOLDOWN, "gpu1 is cordoned"), "gpu1 is cordoned, requested by bo"),
         (ended(EndCause.LOST, "gpu1 left the cluster"), "gpu1 left the cluster"),
         (ended(EndCause.FILE_REMOVED, "the state file was removed"), "the state file was removed"),
-        (ended(EndCause.STOPPED, "grid stops"), "grid stops, asked by bo"),
+        (ended(EndCause.STOPPED, "grid stops"), "grid stops, requested by bo"),
     ],
 )
 def test_each_reason_has_its_own_words(ending: dict, words: str) -> None:

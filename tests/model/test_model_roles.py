@@ -63,9 +63,9 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("role", "two words", "a name has no spaces and no '/', unlike 'two words'"),
-        ("role", "rôle", "a name has only ASCII letters, digits and signs, as Ray needs it, unlike 'rôle'"),
-        ("role", "a+b", "the name of a role has no '+', which joins those that share a process, unlike 'a+b'"),
+        ("role", "two words", "must not contain spaces or '/', but is 'two words'"),
+        ("role", "rôle", "must contain only ASCII characters, as Ray requires, but is 'rôle'"),
+        ("role", "a+b", "must not contain '+', which joins roles that share a process, but is 'a+b'"),
         ("role", "", "must be a name, not ''"),
         ("role", 7, "must be a name, not 7"),
         ("cls", "my_rl.workers.Worker", "must be a class, or \"module:Class\", not 'my_rl.workers.Worker'"),
@@ -79,7 +79,7 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
         ("cpus", "two", "must be a number, not 'two'"),
         ("cpus", float("nan"), "must be a finite number, not nan"),
         ("cpus", 0.33333, "Ray counts in ten-thousandths; use 0.3333 instead of 0.33333"),
-        ("gpus", 1.5, "a part of a GPU, or whole ones: 1.5 GPUs is neither"),
+        ("gpus", 1.5, "must be a fraction of one GPU, or whole GPUs, not 1.5 GPUs"),
         ("gpus", 1 / 3, "Ray counts in ten-thousandths; use 0.3333 instead of 0.3333333333333333"),
         ("memory_gb", 1e18, "1000000000000000000 GB is more than any cluster has"),
         ("resources", {"CPU": 1}, "'CPU' is not a custom resource; it has its own field"),
@@ -87,10 +87,10 @@ def test_a_class_is_a_type_or_says_where_it_is(cls: Any) -> None:
         ("resources", ["disk"], "must be a mapping, not a list"),
         ("max_concurrency", 0, "must be from 1 to 1000000, not 0"),
         ("env_allow", "HOME", "must be a list, not 'HOME'"),
-        ("env_allow", ["MY VAR"], "'MY VAR' is neither a variable's name nor a pattern such as WANDB_*"),
+        ("env_allow", ["MY VAR"], "'MY VAR' is neither a variable name nor a pattern such as WANDB_*"),
         ("env", {"A": 1}, 'A must be text, not 1; quotes make it text: "1"'),
         ("env_profile", "all", "must be one of none, documented, not 'all'"),
-        ("pool", "a/b", "a name has no spaces and no '/', unlike 'a/b'"),
+        ("pool", "a/b", "must not contain spaces or '/', but is 'a/b'"),
         ("colocation", "node", "must be one of process, bundle, not 'node'"),
         ("node_affinity", "gpu1", "must be a list, not 'gpu1'"),
         ("node_affinity", ["zone="], "'zone=' is not a label; write key=value"),
@@ -229,9 +229,9 @@ def refused(*roles: RoleSpec, pools: tuple[Pool, ...] = ()) -> list[str]:
 
 def test_a_workload_has_roles_with_names_of_their_own() -> None:
     assert refused() == ["roles: a workload has at least one role"]
-    assert refused(RoleSpec("a"), RoleSpec("a")) == ["roles.a: the name is used twice; each needs its own"]
+    assert refused(RoleSpec("a"), RoleSpec("a")) == ["roles.a: duplicate name; names must be unique"]
     assert refused(RoleSpec("a"), pools=(Pool("p", num_cpus=1),) * 2) == [
-        "resource_pools.p: the name is used twice; each needs its own"
+        "resource_pools.p: duplicate name; names must be unique"
     ]
 
 
@@ -253,7 +253,7 @@ def test_colocated_roles_have_equal_counts_one_kind_and_one_pool() -> None:
         "roles.b.count: 2 to 3, but a, in the same colocation group, has 2"
     ]
     assert refused(first, RoleSpec("b", count=2, colocation_group="g", colocation="bundle"), pools=pools) == [
-        "roles.b.colocation: a shares a process in g, so this one must, too"
+        "roles.b.colocation: must be process, like that of a in the same colocation group"
     ]
     assert refused(first, RoleSpec("b", count=2, colocation_group="g", pool="q"), pools=pools) == [
         "roles.b.pool: q, but a, in the same colocation group, is in p"

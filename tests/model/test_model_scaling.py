@@ -74,7 +74,7 @@ def test_a_long_query_is_cut_where_it_is_told() -> None:
         ("signal", {"role": "pool"}, "signal", f"must be {FORMS}, not a mapping of role"),
         ("signal", {}, "signal", f"must be {FORMS}, not a mapping of nothing"),
         ("signal", POOL | SERVER, "signal", f"must be {FORMS}, not a mapping of role, method, prometheus, query"),
-        ("signal", POOL | {"role": "a b"}, "signal.role", "a name has no spaces and no '/', unlike 'a b'"),
+        ("signal", POOL | {"role": "a b"}, "signal.role", "must not contain spaces or '/', but is 'a b'"),
         ("signal", POOL | {"method": "a.b"}, "signal.method", "must be the name of a public method, not 'a.b'"),
         ("signal", SERVER | {"prometheus": "ftp://x"}, "signal.prometheus", A_URL),
         ("signal", SERVER | {"prometheus": "http://x:port"}, "signal.prometheus", A_URL),
@@ -158,5 +158,7 @@ def test_of_a_colocation_group_one_role_may_say_how_it_scales() -> None:
         Workload, name="w", roles=(RoleSpec("a", scaling=scaling, **group), RoleSpec("b", scaling=scaling, **group))
     )
 
-    assert found == {"roles.b.scaling": "a, in the same colocation group, already defines it for all; only one may"}
+    assert found == {
+        "roles.b.scaling": "a, in the same colocation group, already defines it for the group; only one may"
+    }
     assert workload(RoleSpec("a", scaling=scaling, **group), RoleSpec("b", **group))

@@ -45,7 +45,7 @@ def test_what_ray_calls_infeasible_though_a_node_is_large_enough_is_pinned_to_on
     (found,) = told(shape({"CPU": 6.0}, infeasible=2))
 
     assert only_node(found) == "gpu-master"
-    assert found.detail == "its scheduling strategy leaves it only gpu-master, which has 4 CPUs"
+    assert found.detail == "its scheduling strategy matches only gpu-master, which has 4 CPUs"
     assert (found.pending.count, found.pending.queued_on) == (2, {"gpu-master": 2})
 
 
@@ -66,7 +66,7 @@ def test_a_label_selector_is_what_pins_where_there_is_one() -> None:
     (found,) = told(shape({"CPU": 6.0}, infeasible=1, pinned_to="gpu-master"))
 
     assert only_node(found) == "gpu-master"
-    assert found.detail == "its labels leave it only gpu-master, which has 4 CPUs"
+    assert found.detail == "its labels match only gpu-master, which has 4 CPUs"
 
 
 def test_a_kind_of_gpu_is_a_pin_and_no_amount() -> None:

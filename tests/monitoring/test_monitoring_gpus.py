@@ -214,7 +214,7 @@ def test_a_device_that_is_named_and_not_there_is_listed_with_the_reason() -> Non
     for gone in (MIG, "GPU-gone"):
         (gpu,), _ = read(FakeNvml(FakeDevice("GPU-a")), gone, 1)
 
-        assert (gpu["uuid"], gpu["silent_because"]) == (gone, "it is not there any more")
+        assert (gpu["uuid"], gpu["silent_because"]) == (gone, "the device no longer exists")
 
 
 def test_the_real_bindings_load_from_their_text_and_name_every_error_we_know() -> None:

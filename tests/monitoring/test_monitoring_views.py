@@ -58,7 +58,7 @@ def test_nothing_that_is_too_old_is_shown_as_if_it_were_so_now() -> None:
 
     assert aged(taken(), NOON + timedelta(seconds=30), 30.0).state == "ok"
     assert aged(taken(), later, 30.0).state == "stale"
-    assert aged(taken(), later, 30.0).stale_because == "nothing was measured for 31 s"
+    assert aged(taken(), later, 30.0).stale_because == "no measurement for 31 s"
     assert aged(taken(answers=False), later, 30.0).state == "starting"
 
 
@@ -73,7 +73,7 @@ def test_demand_says_what_where_how_many_and_why() -> None:
     assert (shown["count"], shown["queued_on"], shown["wanted_on"]) == (3, {"gpu2": 3}, ["gpu1"])
     assert (shown["reason"], shown["detail"]) == (
         "infeasible",
-        "its labels leave it only gpu1, which has 4 CPUs",
+        "its labels match only gpu1, which has 4 CPUs",
     )
     assert shown["waited_seconds"] == 5.0
     assert json.dumps(shown)

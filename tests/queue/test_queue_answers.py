@@ -48,7 +48,7 @@ def test_a_plan_that_fits() -> None:
             {
                 "node": "gpu1",
                 "verdict": "chosen",
-                "detail": "4 of 4 CPUs free, it can lend 4; of those that can lend it has the most left",
+                "detail": "4 of 4 CPUs free, it can lend 4; of the eligible nodes it has the most left",
                 "could_lend": 4,
             },
         ],
@@ -65,7 +65,7 @@ def test_a_plan_for_which_another_lease_would_yield() -> None:
     assert plan["largest_now"] == {"amount": 0, "source_node": None}
     assert plan["preemption"] == {
         "source_node": "gpu1",
-        "reason": "a request of high priority goes before it: 4 CPUs for gpu-master",
+        "reason": "a request of high priority takes precedence: 4 CPUs for gpu-master",
         "takes_own": False,
         "delivery": "transfer",
         "at": "2025-06-01T12:00:00.000Z",

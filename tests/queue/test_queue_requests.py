@@ -181,7 +181,7 @@ class TestCooldown:
         for wish in (ask("b", amount=1, source="a"), ask("a", amount=1, source="c")):
             with pytest.raises(NoCapacity) as caught:
                 lab.run(lab.service.request(wish))
-            assert any("cooling down" in line for line in caught.value.because)
+            assert any("cordoned" in line for line in caught.value.because)
         lab.run(uncordon(lab.parts, "a"))
         assert lab.run(lab.service.request(ask("b", amount=1, source="a"))).state is LeaseState.ACTIVE
 

@@ -166,7 +166,7 @@ def test_a_role_that_is_registered_again_replaces_itself(caplog: pytest.LogCaptu
         manager.register_role("trainer", Worker, "new")
 
     assert (spec_of(manager, NexRLRole.TRAINER).config, spec_of(manager, "trainer").count) == ("new", 1)
-    assert "The role trainer is registered again" in caplog.text
+    assert "The role trainer was registered again" in caplog.text
 
 
 def test_what_makes_no_sense_is_told_when_it_is_registered() -> None:

@@ -86,7 +86,7 @@ def test_a_run_that_is_dropped_ends_once_its_calls_are_over(keep: Keep) -> None:
     run.count_calls(busy)
     run.round()
     assert not run.parts.process_set.by_name
-    assert "neither its manager nor any of its members" in run.ended
+    assert "no longer references its manager or any of its members" in run.ended
 
 
 def test_a_run_that_is_dropped_lets_its_calls_run_however_long_they_take(keep: Keep) -> None:

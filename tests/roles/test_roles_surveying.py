@@ -16,7 +16,7 @@ from distributed_grid.roles.supervision.surveying import Surveyor
 
 
 class Controller:
-    """Calls the nodes by names of its own, and one of them is cooling down."""
+    """Calls the nodes by names of its own, and one of them is cordoned."""
 
     def __init__(self, world: FakeCluster) -> None:
         self.world, self.is_away, self.asked = world, False, 0
@@ -34,7 +34,7 @@ class Controller:
     def _node(self, name: str, node_id: str) -> dict[str, Any]:
         alive = name != "dead"
         said = {"free": {"cpu": 1.0}, "withheld": {}, "total": {"cpu": 1.0}, "labels": {}, "lendable": {}}
-        closed = "it is cooling down" if name == "b" else None if alive else "it is not connected to the cluster"
+        closed = "it is cordoned" if name == "b" else None if alive else "it is not connected to the cluster"
         own = {"name": f"my-{name}" if alive else name, "node_id": node_id, "alive": alive, "closed": closed}
         return own | said | {"gpu_parts": []}
 
@@ -88,7 +88,7 @@ def test_limits_stay_and_a_controller_that_was_away_is_left_alone_for_a_while(
 
     controller.is_away = True
     for _ in range(5):
-        assert "cooling" in surveyor.look().inventory["my-b"].closed
+        assert "cordoned" in surveyor.look().inventory["my-b"].closed
     assert controller.asked == 2
 
     controller.is_away = False
@@ -111,15 +111,15 @@ def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -
     run = parts.RunParts("run-1", Workload("w", (RoleSpec("worker"),)), process_set, nothing, surveyor)
     run.note("worker 0 died")
     for _ in range(100):
-        run.note("looking after the run failed")
+        run.note("a supervision round failed")
     run.note("worker 0 is up")
-    run.note("looking after the run failed")
+    run.note("a supervision round failed")
 
     record = supervisor.record_of(run, "job", "worker", "node")
     assert (record["owner"]["user"], record["owner"]["team"]) == ("ana", "vision")
     assert [event["told"] for event in record["events"]] == [
         "worker 0 died",
-        "looking after the run failed (100 times)",
+        "a supervision round failed (100 times)",
         "worker 0 is up",
-        "looking after the run failed",
+        "a supervision round failed",
     ]

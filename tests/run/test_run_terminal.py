@@ -166,7 +166,7 @@ def test_who_waits_is_told_that_a_second_ctrl_c_ends_it_now(terminal: Terminal, 
     terminal.run("$GRID run -- counts.py | tee log")
     program.until_it_runs()
     terminal.type(CTRL_C)
-    terminal.until_shown("Ctrl-C again ends it now")
+    terminal.until_shown("press Ctrl-C again to end it now")
     assert program.itself.is_running()
 
     terminal.type(CTRL_C)

@@ -233,7 +233,7 @@ def test_a_gang_has_all_its_places_or_none(lab: WholeGrid) -> None:
     all_home(lab)
 
     rejected = schedule(lab, "more", cpu=2, count=7)
-    assert rejected.reasons[0] == "only 6 of 7 have a place, and none is taken without the others"
+    assert rejected.reasons[0] == "only 6 of 7 fit, and a gang is placed all or nothing"
     all_home(lab)
 
 
@@ -295,7 +295,7 @@ def test_who_waits_does_so_over_a_crash_and_can_be_taken_back(lab: WholeGrid) ->
     lab.crash()
     assert tasks(lab).find("t").queued
     assert complete(lab)
-    assert tasks(lab).find("t").reasons == ("it was taken back before it had a place",)
+    assert tasks(lab).find("t").reasons == ("it was withdrawn before it had a place",)
     with pytest.raises(RequestNotFound):
         tasks(lab).find("never")
 
@@ -442,7 +442,7 @@ def test_a_task_that_waits_can_be_taken_back_as_a_request(lab: WholeGrid) -> Non
     shown = lab.run(Allocations(lab.engine).release(entry.id, caller=ann))
     assert shown["state"] == "cancelled"
     lab.wait(3.0)
-    assert tasks(lab).find("t").reasons == ("it was taken back before it had a place",)
+    assert tasks(lab).find("t").reasons == ("it was withdrawn before it had a place",)
     assert not lab.service.queue
 
 

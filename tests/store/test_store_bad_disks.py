@@ -82,7 +82,7 @@ def test_a_read_only_disk_can_be_read_and_locked_and_says_what_it_is(tmp_path: P
             assert [lease.id for lease in again.load().leases] == ["b1"]
             with pytest.raises(StoreBroken, match="Read-only file system") as caught:
                 again.save((), lab)
-            assert "write to" in str(caught.value.try_next) and "GRID_HOME" in str(caught.value.try_next)
+            assert "writable for your user" in str(caught.value.try_next) and "GRID_HOME" in str(caught.value.try_next)
         again.save((), lab)
 
 
@@ -126,7 +126,7 @@ def test_a_folder_of_another_user_is_said_to_be(tmp_path: Path, a_lease: Any, la
     os.close(reader)
     os.waitpid(child, 0)
     assert told.startswith("['b1']")
-    assert "Permission denied" in told and "Let your user write" in told
+    assert "Permission denied" in told and "writable for your user" in told
     assert BoostFile(boosts.path).load().leases == (a_lease("b1"),)
 
 

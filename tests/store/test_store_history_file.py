@@ -64,16 +64,16 @@ def test_wherever_it_is_cut_off_or_changed_it_is_not_taken(lab: Lab) -> None:
     [
         ({"version": 2}, "another version"),
         ({"cluster": None}, "the cluster must be"),
-        ({"nodes": ["n0", "n0"]}, "different names"),
-        ({"nodes": [1, 2]}, "different names"),
-        ({"series": "cpu"}, "different names"),
+        ({"nodes": ["n0", "n0"]}, "lists of unique names"),
+        ({"nodes": [1, 2]}, "lists of unique names"),
+        ({"series": "cpu"}, "lists of unique names"),
         ({"times": ["now"]}, "not numbers"),
         ({"times": [float("nan")]}, "not numbers"),
         ({"times": [1e300]}, "not numbers"),
         ({"times": [True]}, "not numbers"),
-        ({"times": [2.0, 1.0]}, "do not rise"),
-        ({"times": [1.0, 2.0]}, "more or fewer"),
-        ({"times": list(range(MOST_VALUES))}, "at most"),
+        ({"times": [2.0, 1.0]}, "not ascending"),
+        ({"times": [1.0, 2.0]}, "differs from the declared"),
+        ({"times": list(range(MOST_VALUES))}, "the limit is"),
     ],
 )
 def test_what_it_says_of_itself_has_to_be_true(changes: dict[str, object], told: str, lab: Lab) -> None:
@@ -85,14 +85,14 @@ def test_what_is_packed_small_does_not_take_all_memory(lab: Lab) -> None:
     bomb = zlib.compress(bytes(2**28))
     good = encode(measured(), lab)
     line = changed(good[: good.index(b"\n")], checksum=f"sha256:{hashlib.sha256(bomb).hexdigest()}")
-    with pytest.raises(ValueError, match="more or fewer"):
+    with pytest.raises(ValueError, match="differs from the declared"):
         decode(line + bomb, lab)
 
 
 def test_a_file_that_is_too_large_is_not_even_read(tmp_path: Path, lab: Lab) -> None:
     path = tmp_path / "history.bin"
     path.write_bytes(bytes(LARGEST + 1))
-    with pytest.raises(StoreBroken, match="it has 8 MB, and grid's own have at most 8"):
+    with pytest.raises(StoreBroken, match="it is 8 MB large; grid's own files have at most 8 MB"):
         HistoryFile(path).load(lab)
 
 

@@ -33,8 +33,8 @@ _COMMANDS = {
     "logout": ("login:logout", "Forget the controller and the token of the last login."),
     "whoami": ("login:whoami", "Show your name and your rights, as the controller sees them."),
     "plan": ("plan:plan", "Predict what would happen to a request now; nothing changes."),
-    "why": ("plan:why", "Explain why a request waits, or why a boost has its lender."),
-    "cooldown": ("plan:cooldown", "Make a node return everything and share nothing until further notice."),
+    "why": ("plan:why", "Explain why a request is waiting, or why a boost has its lender."),
+    "cooldown": ("plan:cooldown", "Cordon a node: it returns everything and shares nothing until further notice."),
     "resource-sharing": (
         "resource_sharing:resource_sharing",
         "Show what nodes may lend, which requests wait, and the policy in force.",
@@ -43,7 +43,7 @@ _COMMANDS = {
     "audit": ("audit:audit", "Compare the ledger with the cluster; show who did what."),
     "doctor": ("doctor:doctor", "Check everything that grid needs, and suggest fixes."),
     "demo": ("demo:demo", "See boosts work on a real cluster, in under a minute."),
-    "completion": ("app:completion", "Let bash, zsh or fish complete commands, node names and ids."),
+    "completion": ("app:completion", "Print the shell completion script for bash, zsh or fish."),
 }
 
 

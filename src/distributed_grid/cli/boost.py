@@ -167,7 +167,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
         said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
         until = None if boost["ending"] is None else boost["ending"]["deadline"]
         if not Delivery.named(boost["delivery"]).moves_totals and until is not None:
-            said += f"; what still runs in it at {clock(until)} is ended"
+            said += f"; work that still runs in it at {clock(until)} is terminated"
         return said
 
     show(released, as_json, text)

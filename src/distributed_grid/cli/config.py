@@ -77,7 +77,7 @@ def show_config(config_path: str | None, as_json: bool) -> None:
     if running is None or running["digest"] == loaded.config.digest():
         found = effective(loaded)
     else:
-        say(f"The controller was started with another configuration than {loaded.source}; this is what it runs.")
+        say(f"This is the configuration of the running controller, which differs from {loaded.source}.")
         found = effective_in_controller(running["source"], running["config"])
     show(found, as_json, render=settings_table)
 

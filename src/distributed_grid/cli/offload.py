@@ -49,12 +49,12 @@ def candidates_view(
         first = could[0]
         lines += ["", f"To move one:  grid offload execute {first['pid']} --from {first['node']} --to auto"]
     else:
-        lines.append("No heavy process could run elsewhere.")
+        lines.append("No heavy process can run on another node.")
     if with_others and others:
         lines += ["", bold("These cannot move:"), _process_table(others, canvas, movable=False), ""]
         lines += _obstacles(others, canvas)
     elif with_others:
-        lines.append("No heavy process is kept from moving now.")
+        lines.append("No heavy process is blocked from moving.")
     elif others:
         lines += canvas.wrapped(f"{len(others)} more cannot move: {_some(others)}", _INDENT, first="")
         lines.append(f"To see why:  grid offload scan {f'{node} ' if node else ''}--all")
@@ -189,7 +189,7 @@ def offloads_view(found: OffloadStatus, canvas: Canvas) -> str:
 def ended_view(one: OffloadedProcess) -> str:
     code = "" if one["exit_code"] is None else f" with exit code {one['exit_code']}"
     if one["state"] in ("running", "moving"):
-        return f"Offloaded process {one['offload_id'][:8]} is asked to end on {one['to_node']}"
+        return f"Asked offloaded process {one['offload_id'][:8]} on {one['to_node']} to exit"
     return f"Offloaded process {one['offload_id'][:8]}: {one['state']} on {one['to_node']}{code}"
 
 

@@ -75,7 +75,7 @@ def cooldown_view(answer: Cooldown) -> str:
     if not answer["cooling"]:
         return f"{node} lends and borrows again"
     boosts = {0: "no boost has to end", 1: "1 boost is returned"}.get(count, f"{count} boosts are returned")
-    return f"{node} is cooling down: {boosts}\nIt shares nothing until: grid cooldown {node} --off"
+    return f"{node} is cordoned: {boosts}\nTo let it share again: grid cooldown {node} --off"
 
 
 def _nodes(nodes: Sequence[NodeVerdict], canvas: Canvas) -> list[str]:
@@ -117,7 +117,7 @@ def plan(client: GridClient, as_json: bool, **asked: Unpack[Asked]) -> None:
 @json_option
 @with_client
 def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
-    """Explain why a request waits, or why a boost has its lender: a reason for every node."""
+    """Explain why a request is waiting, or why a boost has its lender: a reason for every node."""
     from distributed_grid.cli.canvas import Canvas
 
     show(client.why(request_or_boost), as_json, lambda answer: why_view(answer, Canvas.here()))
@@ -130,7 +130,7 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 @json_option
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:
-    """Make NODE return everything and share nothing until further notice."""
+    """Cordon NODE: it returns everything and shares nothing until further notice."""
     from distributed_grid.model.validators import seconds
 
     grace_s = None if grace is None else seconds("grace period", grace, zero_allowed=True)

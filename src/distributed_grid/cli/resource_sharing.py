@@ -75,7 +75,7 @@ def _nodes(status: SharingStatus, canvas: Canvas) -> str:
         ("limits", "free"),
         canvas,
     )
-    return fitted_table(table, {"cooling": "yellow", "no": "yellow"})
+    return fitted_table(table, {"cordoned": "yellow", "no": "yellow"})
 
 
 def _name(node: SharingNode) -> str:
@@ -83,7 +83,7 @@ def _name(node: SharingNode) -> str:
 
 
 def _lends(node: SharingNode) -> str:
-    return "cooling" if node["cooling"] else "yes" if node["can_share"] else "no"
+    return "cordoned" if node["cooling"] else "yes" if node["can_share"] else "no"
 
 
 def _limits(node: SharingNode) -> str:

@@ -48,7 +48,7 @@ def free_name(client: GridClient, name: str) -> str:
         return name
     owner = there["owner"]
     raise RoleRunInUse(
-        f"A run named {name} is {there['state']}",
+        f"A run named {name} already exists and is {there['state']}",
         because=[f"it belongs to process {owner['pid']} on {owner['node']}"],
         try_next=f"Use another --name, or end that run: grid roles down {name}",
     )
@@ -80,7 +80,7 @@ def until_scaled(client: GridClient, name: str, role: str, count: int, within_s:
             raise CannotScale(
                 f"{role} of {name} does not have {count} members" + ("" if is_stuck else f" after {within_s:g} s"),
                 because=[far.told, *([run["why"]] if run["why"] else [])],
-                try_next=f"The run keeps trying. See grid roles status {name}, or ask for another count.",
+                try_next=f"The run keeps trying. See grid roles status {name}, or request another count.",
             )
         time.sleep(_LOOK_S)
 
@@ -193,11 +193,11 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
     within_s = waiting_time(wait)
     asked = client.scale_role(name, role, count)
     if no_wait:
-        show(asked, as_json, lambda _: f"{name} was asked for {count} of {role}.")
+        show(asked, as_json, lambda _: f"{name}: {count} {role} member{'s' * (count != 1)} requested.")
         return
     with StatusLine() as line:
         scaled = until_scaled(client, name, role, count, within_s, line.show)
-    show(scaled, as_json, lambda _: f"{name} has {count} of {role} up.")
+    show(scaled, as_json, lambda _: f"{name}: {count} {role} member{'s are' if count != 1 else ' is'} up.")
 
 
 @click.command(cls=Command, examples=["grid roles down nightly"])
@@ -217,7 +217,7 @@ def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool)
         show(asked, as_json, lambda _: f"{name} was already {asked['state']}; its record is removed.")
         return
     if no_wait:
-        show(asked, as_json, lambda _: f"{name} was asked to end.")
+        show(asked, as_json, lambda _: f"Asked {name} to shut down.")
         return
     with StatusLine() as line:
         until_down(client, name, within_s, line.show)

@@ -217,7 +217,7 @@ def _refusal(plan: RolesPlan, canvas: Canvas) -> list[str]:
     sure = "" if plan["certain"] else "   no placement was found, but one may exist"
     lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
     for reason in plan["reasons"][:_MOST_REASONS]:
-        told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} have a place: {reason['detail']}"
+        told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} placed: {reason['detail']}"
         lines += canvas.wrapped(told, indent="    ", first="  - ")
     if (more := len(plan["reasons"]) - _MOST_REASONS) > 0:
         lines.append(click.style(f"  and {more} more: see --json", dim=True))

@@ -113,7 +113,7 @@ def start(
     if supervise is None:
         order = Order(found["ray_address"], config.to_dict(), source, listening.to_dict())
         if (why_not := start_supervisor(home, order)) is not None:
-            say(f"Warning: nothing but Ray watches the controller; its supervisor did not start: {why_not}")
+            say(f"Warning: the supervisor did not start, so only Ray restarts the controller: {why_not}")
     else:
         end_supervisors(home)
     show_it(found)
@@ -143,7 +143,7 @@ def _supervise(
     def ready(found: "ControllerUp") -> None:
         if found.get("config_digest") != digest:
             say(
-                f"Warning: the controller that is there runs another configuration ({found.get('config_source')}). "
+                f"Warning: the running controller uses a different configuration ({found.get('config_source')}). "
                 "To apply this one: grid stop, then start again."
             )
         show_it(found)
@@ -169,7 +169,7 @@ def stop(force: bool, wait: str, as_json: bool) -> None:
         stopped = client.stop_controller(force=force, wait_s=waiting_time(wait))
     except NoCluster:
         if end_supervisors(client.home):
-            say("Ended the supervisor that waited for the cluster to come back.")
+            say("Stopped the supervisor that was waiting for the cluster to come back.")
         raise
     end_supervisors(client.home)
     client.home.controller.unlink(missing_ok=True)

@@ -165,8 +165,9 @@ def _asked_back(boost: Boost) -> list[str]:
     until = None if ending is None else ending["deadline"]
     if notice is not None:
         what = quantity(boost["resource_type"], notice["amount"])
-        told = f"asked back: {what} ({why or notice['reason']}); taken at {clock(notice['deadline'])} unless given up"
-        return [told if until is None else f"{told}, and what still runs is ended at {clock(until)}"]
+        reason = why or notice["reason"]
+        told = f"reclaim of {what} ({reason}): taken back at {clock(notice['deadline'])} unless released"
+        return [told if until is None else f"{told}; remaining work is terminated at {clock(until)}"]
     if ending is None:
         return []
     return [f"is being returned: {why}" if until is None else f"is being returned: {why}; kept until {clock(until)}"]

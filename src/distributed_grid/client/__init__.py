@@ -355,7 +355,7 @@ class GridClient:
                 if found.ray_address and not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",
-                        because=[f"the last one, at {found.ray_address}, is gone", *self._other_place()],
+                        because=[f"the cluster at {found.ray_address} has ended", *self._other_place()],
                         try_next=NO_CLUSTER,
                     ) from error
                 if time.monotonic() > deadline:
@@ -386,7 +386,7 @@ class GridClient:
 
     @contextmanager
     def _message_if_slow(self, url: str, patience_s: float) -> Iterator[None]:
-        """Say once what a call waits for; a call that may take longer by nature is given that time first."""
+        """Report once what a call is waiting for; calls that normally take longer get that time first."""
         if self._on_wait is None:
             yield
             return
@@ -425,7 +425,7 @@ def _error_of(answer: Answer) -> GridError:
     try:
         return error_from_dict(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
-        return ControllerUnreachable(f"The server answered {answer.status} without a reason", try_next=_FROM_ELSEWHERE)
+        return ControllerUnreachable(f"The server answered {answer.status} with no reason", try_next=_FROM_ELSEWHERE)
 
 
 def _segment(boost_id: str) -> str:

@@ -84,7 +84,7 @@ def start_embedded(
     def supervise(record: ClusterRecord) -> None:
         order = Order(record.ray_address, config.to_dict(), str(loaded.source), listening.to_dict(), record.to_dict())
         if (why_not := start_supervisor(home, order)) is not None:
-            progress(f"Warning: nothing but Ray watches the controller; its supervisor did not start: {why_not}")
+            progress(f"Warning: the supervisor did not start, so only Ray restarts the controller: {why_not}")
 
     if running is not None:
         progress(f"The cluster {running.name} runs, but its controller does not answer: starting it again ...")

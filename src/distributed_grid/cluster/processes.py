@@ -94,7 +94,7 @@ def trees(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
 def end(
     roots: Iterable[psutil.Process], *, gently: str, grace_s: float, strays: Callable[[], set[psutil.Process]]
 ) -> int:
-    """End the roots' trees and the strays; return how many processes that were, once all are gone.
+    """End the roots' process trees and the strays; return their number once all of them are gone.
 
     The processes named `gently` get SIGTERM first and some seconds to end their children; then everything left is
     killed. The trees are read before the first signal: an orphan has no root.

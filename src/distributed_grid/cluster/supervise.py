@@ -129,7 +129,7 @@ class Supervisor:
                 self._manager.stopping()
 
     def _supervise(self) -> None:
-        """Turn after turn. An error ends one turn, unless it says that the command itself is wrong."""
+        """Take turns. An error ends only its turn, unless the command itself is wrong."""
         watch = Watch(since=time.monotonic())
         while True:
             self._manager.alive()
@@ -292,8 +292,8 @@ def restored_supervisor(home: GridHome) -> str | None:
         _spawn(home, Order(**json_of(order)))
     except (GridError, ValueError, TypeError, KeyError, OSError) as error:
         told = error.message if isinstance(error, GridError) else str(error)
-        return f"its supervisor was gone and could not be started again: {told}"
-    return "its supervisor was gone, and was started again"
+        return f"the supervisor was not running and could not be restarted: {told}"
+    return "the supervisor was not running and has been restarted"
 
 
 def end_supervisors(home: GridHome) -> bool:

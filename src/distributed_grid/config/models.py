@@ -52,13 +52,13 @@ class NodeSharing(Settings):
 
     can_share: Flag = Field(default=True, description="Whether this node lends at all.")
     max_share_cpu: Cpus | None = Field(
-        default=None, description="Most CPUs it lends at a time. Left out: whatever is free."
+        default=None, description="Maximum CPUs that it lends at a time. Default: whatever is free."
     )
     max_share_memory_gb: Gigabytes | None = Field(
-        default=None, description="Most GB of memory it lends at a time. Left out: whatever is free."
+        default=None, description="Maximum GB of memory that it lends at a time. Default: whatever is free."
     )
     max_share_gpu: Gpus | None = Field(
-        default=None, description="Most GPUs it lends at a time. Left out: whatever is free."
+        default=None, description="Maximum GPUs that it lends at a time. Default: whatever is free."
     )
     priority: Weight = Field(
         default=1, description="Among equal lenders, the one with the higher priority lends first."
@@ -117,8 +117,8 @@ class CallerLimits(Settings):
         description="Requests a second of one token, over some seconds; one that needs more than half a millisecond of "
         "the controller's CPU time counts as several. What comes faster waits, and is then refused.",
     )
-    boosts: Count = Field(default=1000, description="Most boosts of one user at a time, and most programs inside them.")
-    waiting: Count = Field(default=200, description="Most requests and tasks of one user that may wait at a time.")
+    boosts: Count = Field(default=1000, description="Maximum boosts of one user at a time, and programs inside them.")
+    waiting: Count = Field(default=200, description="Maximum waiting requests and tasks of one user.")
 
 
 def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class RolesConfig(Settings):
-    """What holds for the actors of all roles."""
+    """Settings that apply to the actors of all roles."""
 
     env_allow: Annotated[tuple[Text, ...], EmptyList, AfterValidator(_variables)] = Field(
         default=(),
@@ -228,7 +228,7 @@ def _clashes(given: Any) -> list[InitErrorDetails]:
             said = f"the name {name!r} is taken by nodes[{first}]; every node needs its own"
             problems.append(InitErrorDetails(type=wrong(said), loc=(index, "name"), input=name))
         if role == NodeRole.MASTER and master is not None:
-            said = f"{master} is the master already; a cluster has one"
+            said = f"{master} is already the master; a cluster has only one"
             problems.append(InitErrorDetails(type=wrong(said), loc=(index, "role"), input=role))
         elif role == NodeRole.MASTER:
             master = name or f"nodes[{index}]"

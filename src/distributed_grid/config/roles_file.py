@@ -169,7 +169,7 @@ def inventory_of(loaded: LoadedConfig) -> Inventory:
     silent = [node.name for node in config.nodes if node.cpu_count is None]
     if silent or not config.nodes:
         raise ConfigInvalid(
-            f"The configuration {loaded.source} does not say what its nodes have",
+            f"The configuration {loaded.source} does not state what its nodes have",
             because=[f"{name}: cpu_count is missing" for name in silent] or ["it has no nodes"],
             try_next="Write cpu_count, gpu_count and memory_gb of each node, or use --cluster live.",
         )

@@ -108,15 +108,15 @@ class TeamConfig(Settings):
         description="The team's own part: what other teams use of it is reclaimed when the team asks.",
     )
     borrowing_limit: Annotated[TeamAmounts, EmptySection] = Field(
-        default=TeamAmounts(), description="The most it may have above its guarantee. Left out: whatever is free."
+        default=TeamAmounts(), description="The most it may have above its guarantee. Default: whatever is free."
     )
     lending_limit: Annotated[TeamAmounts, EmptySection] = Field(
-        default=TeamAmounts(), description="The most that other teams may have of its part. Left out: all of it."
+        default=TeamAmounts(), description="The most that other teams may use of its part. Default: all of it."
     )
     weight: Weight = Field(default=1, description="Its fair share of the queue, relative to the other teams' weights.")
     max_priority: Annotated[AllocationPriority, one_of(AllocationPriority)] | None = Field(
         default=None,
-        description="The highest priority that its tokens may ask for. Left out: normal, or what a token says.",
+        description="The highest priority that its tokens may request. Default: normal, or the token's own limit.",
     )
 
     def team(self) -> Team:
@@ -148,14 +148,14 @@ class SharingConfig(Settings):
     )
     forecaster: Annotated[ForecasterChoice, one_of(ForecasterChoice)] = Field(
         default=ForecasterChoice.BUILT_IN,
-        description="What forecasts each node's load: built-in; river also uses that library (extra forecast).",
+        description="What forecasts each node's load: built-in, or river (needs the extra forecast).",
     )
     thresholds: Annotated[Thresholds, EmptySection] = Field(
         default=Thresholds(), description="When a node is under pressure."
     )
     delivery: Annotated[DeliveryChoice, one_of(DeliveryChoice)] | None = Field(
         default=None,
-        description="How a boost is delivered if the request does not say. Left out: transfer for cpu, memory "
+        description="How a boost is delivered if the request does not say. Default: transfer for cpu, memory "
         "and custom resources, reserve for GPUs.",
     )
     fractional_gpus: Flag = Field(default=False, description="Whether parts of a GPU may be lent.")
@@ -175,14 +175,14 @@ class SharingConfig(Settings):
     )
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
-        description="After that: hold keeps waiting, drain lets nothing new start there, kill ends the work.",
+        description="After that: hold keeps waiting, drain starts nothing new there, kill ends the work.",
     )
     min_hold_seconds: Wait | None = Field(
         default=None,
-        description="The age in seconds before which no boost is preempted, returned or moved. Left out: by policy.",
+        description="The age in seconds before which no boost is preempted, returned or moved. Default: by policy.",
     )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
-        default=(), description="Who shares the cluster. Left out: all users are in one team."
+        default=(), description="Who shares the cluster. Default: all users are in one team."
     )
     expiry_warning_seconds: Wait = Field(
         default=60, description="Seconds before the end of a boost at which grid warns of it."
@@ -193,5 +193,5 @@ class SharingConfig(Settings):
     def _teams_have_own_names(cls, teams: tuple[TeamConfig, ...]) -> tuple[TeamConfig, ...]:
         names = [team.name for team in teams]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise wrong(f"the name {twice[0]!r} is used for two teams; every team needs its own")
+            raise wrong(f"duplicate team name {twice[0]!r}; every team needs its own")
         return teams

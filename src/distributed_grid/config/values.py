@@ -85,7 +85,7 @@ def _text(value: object) -> str:
 def _node_name(value: object) -> str:
     name = _text(value)
     if not is_plain_word(name):
-        raise wrong(f"a node's name has no spaces and no '/', unlike {name!r}")
+        raise wrong(f"must not contain spaces or '/', but is {name!r}")
     return name
 
 

@@ -69,7 +69,7 @@ def make_app(
     )
 
     def tell(address: str) -> None:
-        told = f"{address}: {LIMIT} attempts with a missing or wrong token; put off for {PUT_OFF_S:.0f} s"
+        told = f"{address}: {LIMIT} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
         with suppress(StoreBroken):  # a full disk must not change the answer
             engine.parts.journal.note("put_off", told)
 

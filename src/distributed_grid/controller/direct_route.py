@@ -70,9 +70,9 @@ async def _body(request: Request) -> bytes:
                 if length > LONGEST_BODY:
                     break
     except ClientDisconnect:
-        raise InvalidRequest("The request broke off") from None
+        raise InvalidRequest("The connection closed before the request was complete") from None
     if length > LONGEST_BODY:
-        raise TooLarge(f"The body of a request may have {LONGEST_BODY} bytes, and this one has more")
+        raise TooLarge(f"The request body is larger than the limit of {LONGEST_BODY} bytes")
     return b"".join(parts)
 
 

@@ -201,6 +201,6 @@ def check_room_inside(engine: Engine, asker: Principal, lease: Lease) -> None:
         return
     if sum(len(one.programs) for one in engine.parts.ledger if one.requester == lease.requester) >= most:
         raise TooManyRequests(
-            f"The boosts of {lease.requester} have {most} programs inside, which is the most that a user may have",
+            f"The boosts of {lease.requester} already have {most} programs inside, the maximum for a user",
             try_next="Let some of them end, or raise limits.boosts in the configuration.",
         )

@@ -202,7 +202,7 @@ def _waiting(demand: Sequence[Demand], now: datetime) -> Iterator[Metric]:
         (((str(reason),), float(sum(d.pending.count for d in demand if d.reason is reason))) for reason in WaitReason),
     )
     oldest = max((d.waited(now).total_seconds() for d in demand), default=0.0)
-    yield GaugeMetricFamily("grid_pending_oldest_seconds", "How long the oldest of them was seen to wait", oldest)
+    yield GaugeMetricFamily("grid_pending_oldest_seconds", "How long the oldest of them has been seen waiting", oldest)
 
 
 def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Metric]:

@@ -114,5 +114,5 @@ def add_metrics_route(app: FastAPI, engine: Engine) -> None:
 
 def _collector(engine: Engine) -> Collector:
     if engine.watching is None:
-        raise Unavailable("Nothing is measured here", try_next="Start grid with a controller: grid start")
+        raise Unavailable("Measurements are not available here", try_next="Start grid with a controller: grid start")
     return engine.watching.collector

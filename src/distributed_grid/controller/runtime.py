@@ -280,7 +280,7 @@ class ControllerRuntime:
         except StoreBroken as error:
             if not self._patient:
                 raise
-            log.error("the controller goes on without GRID_HOME, and tries again", error=_reason(error))
+            log.error("GRID_HOME is not available; the controller retries", error=_reason(error))
 
     async def _until_it_works(self, part: str, work: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -318,8 +318,9 @@ class ControllerRuntime:
         except OSError as error:
             raise StoreBroken(
                 f"Cannot write {self._home.stopped}: {error.strerror}",
-                because=["without it, a supervisor would put grid in again"],
-                try_next=f"Let your user write to {self._home.path}, and see that it has space; then grid stop again.",
+                because=["without this file, a supervisor would add grid to the cluster again"],
+                try_next=f"Make {self._home.path} writable for your user, and check its free space; "
+                "then grid stop again.",
             ) from error
         self._is_leaving = True
         if self._engine is not None and self._engine.watching is not None:
@@ -340,7 +341,7 @@ class ControllerRuntime:
                 return
             broken = StoreBroken(
                 f"Cannot write {self._home.controller}: {error.strerror}",
-                try_next=f"Let your user write to {self._home.path}, and see that it has space.",
+                try_next=f"Make {self._home.path} writable for your user, and check its free space.",
             )
             if not self._patient:
                 raise broken from error

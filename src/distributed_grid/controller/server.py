@@ -12,6 +12,7 @@ from distributed_grid.model.listening import Listening
 LONGEST_HEAD: Final = 64 * 1024
 HEAD_S: Final = 15.0
 """The limit for a request's first line and headers; then its connection ends. So does a silent connection."""
+_HEAD_LATE: Final = "Timed out waiting for the request headers."
 BODY_S: Final = 30.0
 """The limit for the rest of the request."""
 UNREAD_S: Final = 30.0
@@ -42,7 +43,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.everyone[self] = None
         if len(self.everyone) > MOST_CONNECTIONS:
             next((each for each in self.everyone if not each._is_answered), self).transport.abort()
-        self._expect_within(HEAD_S, "The headers of the request did not come in time.")
+        self._expect_within(HEAD_S, _HEAD_LATE)
 
     @property
     def _is_answered(self) -> bool:
@@ -60,7 +61,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._moved_on = False
         if self._in_head and self._head == 0 and not self._is_answered:
-            self._expect_within(HEAD_S, "The headers of the request did not come in time.")
+            self._expect_within(HEAD_S, _HEAD_LATE)
         super().data_received(data)
         if not self._in_head or self._moved_on:  # the part of the data that began a new head is short
             return
@@ -70,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._moved_on, self._unwanted = False, True, 0
-        self._expect_within(BODY_S, "The body of the request did not come in time.")
+        self._expect_within(BODY_S, "Timed out waiting for the request body.")
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

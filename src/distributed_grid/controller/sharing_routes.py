@@ -68,13 +68,13 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/why/{request_or_boost}")
     @needs(Scope.VIEW)
     async def why(request_or_boost: str) -> Why:
-        """Why a request waits, or why a boost has its lender: a reason for every node."""
+        """Why a request is waiting, or why a boost has its lender: a reason for every node."""
         return await allocations.why(request_or_boost)
 
     @api.post("/nodes/{name}/cooldown")
     @needs(Scope.ADMIN)
     async def cooldown(name: str, asker: Asker, body: Annotated[CooldownRequest | None, Body()] = None) -> Cooldown:
-        """Make a node return everything and share nothing; with `on: false`, let it share again."""
+        """Cordon a node: it returns everything and shares nothing. With `on: false`, let it share again."""
         body = body or {}
         if not body.get("on", True):
             await uncordon(p, name, who=asker.name)

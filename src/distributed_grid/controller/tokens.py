@@ -46,8 +46,8 @@ def ensure_token(path: Path, tell: Callable[[str], None] = lambda _: None) -> st
     if _TOKEN.fullmatch(found):
         return found
     if found:
-        why = "which could be guessed" if len(found) < _SHORTEST else "which is none"
-        tell(f"{path} held a token of {len(found)} characters, {why}; there is a new one in it")
+        why = "too short to be safe" if len(found) < _SHORTEST else "not a valid token"
+        tell(f"{path} held {len(found)} characters, {why}; grid replaced them with a new token")
     token = secrets.token_urlsafe(32)
     try:
         replace_durably(path, f"{token}\n".encode())  # an empty file, left by a crash, must not admit every caller

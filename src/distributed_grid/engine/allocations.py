@@ -38,7 +38,7 @@ class Allocations:
         p, service = self._engine.parts, self._engine.service
         found = service.find(request_id, seen_by(p, caller))
         if isinstance(found, Waiting):
-            check_change(p, caller, owned_request(found), f"take back request {found.id[:8]}")
+            check_change(p, caller, owned_request(found), f"withdraw request {found.id[:8]}")
             shown = self._shown(found)
             if found.is_for_a_task:
                 await self._engine.scheduling.complete(found.ask.label, who=caller.name)

@@ -131,11 +131,11 @@ class Auditor:
         if plan.rewrite_file:
             p.file.mistrust()
             await p.commit()
-            did.append(f"wrote {p.file.path.name} as grid knows the boosts")
+            did.append(f"rewrote {p.file.path.name} from the ledger")
         if p.cluster.why_no_transfers() is None:
             for node, kinds in plan.claim.items():
                 if await p.applier.claim(node, kinds):
-                    did.append(f"took the change of {', '.join(sorted(kinds))} on {node} for one to undo")
+                    did.append(f"marked the change of {', '.join(sorted(kinds))} on {node} to be undone")
         idle = (group for group in facts.groups if group.id in plan.remove_groups)
         for group in sorted(idle, key=lambda group: group.id):
             await p.applier.remove_group(group.delivery, group.id, in_use=False)
@@ -143,15 +143,15 @@ class Auditor:
         for lease_id in plan.kill_for:
             if (lease := p.ledger.get(lease_id)) is not None and lease.is_winding_down:
                 p.ledger.apply(lease, EndForced())
-                did.append(f"let work be ended that still holds boost {lease.id[:8]}")
+                did.append(f"allowed grid to end the work that still holds boost {lease.id[:8]}")
         if plan.kill_for:
             await p.commit()
         turned = await self._reconciler.turn_fully()
         p.something_changed()  # the reconciler goes on with what still drains
         did.append(
-            "compared boosts, groups and totals once more, and did what was missing"
+            "ran a full round of the reconciler"
             if turned
-            else "tried to do what was missing, and failed: see the controller's log"
+            else "a round of the reconciler failed: see the controller's log"
         )
         return did
 

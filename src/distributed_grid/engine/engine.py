@@ -178,7 +178,7 @@ class Engine:
         await self._recovery.load(nodes, strict=strict)
         if await p.try_commit():
             self._recovery.settle()
-        p.journal.note("started", f"grid is in charge of {len(nodes)} nodes; {len(p.ledger)} boosts are known")
+        p.journal.note("started", f"grid manages {len(nodes)} nodes; {len(p.ledger)} boosts are known")
         # What a crash interrupted is settled before any request is answered.
         for _ in range(_TRIES):
             if await self.reconciler.try_turn():
@@ -254,7 +254,9 @@ class Engine:
     def problems(self) -> tuple[str, ...]:
         """Current problems, for users."""
         p = self.parts
-        unwritten = () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was cut off'}; grid tries again",)
+        unwritten = (
+            () if p.unwritten is None else (f"{str(p.unwritten) or 'A write was interrupted'}; grid tries again",)
+        )
         return (
             *self.trouble,
             *self._recovery.problems(),

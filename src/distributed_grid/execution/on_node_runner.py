@@ -132,7 +132,7 @@ def own_folder(folder: str) -> str:
         os.mkdir(folder, 0o700)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not a folder of user {os.getuid()}: remove it, and try again")
+        raise PermissionError(f"{folder} is not a folder owned by user {os.getuid()}; remove it and retry")
     if found.st_mode & 0o077:
         os.chmod(folder, 0o700)
     return folder

@@ -75,7 +75,7 @@ def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, uni
         notice = replace(current.notice, units=wanted, reason=reason)
     asked = p.ledger.apply(current, NoticeGiven(notice, ending))
     fault_point(Point.NOTICE_GIVEN)
-    _tell(p, f"{told}: {reason}; taken at {stamp(notice.deadline)} unless given up", asked, ending.by)
+    _tell(p, f"{told}: {reason}; taken back at {stamp(notice.deadline)} unless released", asked, ending.by)
     p.something_changed()
     return asked
 
@@ -147,7 +147,7 @@ async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, wh
     if name not in p.sharing.cordoned:
         p.sharing.cordoned.add(name)
         p.journal.note(
-            "cooling", f"{name} returns everything and shares nothing until further notice", node=name, who=who
+            "cooling", f"{name} is cordoned: it returns everything and shares nothing from now on", node=name, who=who
         )
     await p.commit_sharing()  # on disk before any lease is taken back: after a crash the reconciler does the rest
     leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
@@ -171,7 +171,7 @@ def reclaim_from_cordoned(p: EngineContext) -> bool:
 
 
 def _ask_back_from(p: EngineContext, node: NodeName, lease: Lease, who: str) -> Lease:
-    return ask_back(p, lease, f"{node} is cooling down", Ending(EndCause.COOLDOWN, who))
+    return ask_back(p, lease, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
 
 
 async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> None:

@@ -289,7 +289,7 @@ class Reconciler:
             if groups is not None:
                 self._cleared_runs.add(run)
             if groups:
-                told = f"{run.name}: its owner is gone; removed {groups} placement group{'s' * (groups != 1)} of it"
+                told = f"{run.name}: its owner is gone; removed its {groups} placement group{'s' * (groups != 1)}"
                 p.journal.note("role_run_cleared", told, run=run.name)
 
     async def _end_expired(self) -> None:
@@ -366,7 +366,7 @@ class Reconciler:
             if lease is not None and lease.state is LeaseState.ACTIVE:
                 what = describe(lease.kind, units)
                 missing.add(lease_id)
-                p.notes[lease_id] = (f"{lease.source} is busy: {what} will come as work there ends",)
+                p.notes[lease_id] = (f"{lease.source} is busy: the missing {what} arrive as work there ends",)
         for lease_id in self._missing - missing:
             p.notes.pop(lease_id, None)
         self._missing = missing
@@ -396,7 +396,7 @@ class Reconciler:
                 for victim in await p.applier.kill_youngest(lease, units):
                     p.journal.note(
                         "killed",
-                        f"{victim.describe()}: ended to give {lease.describe()} back",
+                        f"{victim.describe()}: killed to reclaim {lease.describe()}",
                         lease=lease,
                         node=lease.target,
                     )

@@ -103,7 +103,7 @@ class Adoption:
             told = (
                 f"The {_name(kept)} has {_boosts(len(live))} in this GRID_HOME, not applied to this one, "
                 f"{p.identity.name!r}. Kept in {kept.path.name} until that cluster is started here again. "
-                "To take over what can be: stop grid, and start it with --adopt"
+                "To adopt those that fit here: stop grid, then start it with --adopt"
             )
             self._not_ours(p, told)
 
@@ -303,7 +303,7 @@ class Recovery:
     def _what_serves(self) -> str:
         name = self._p.file.previous.name
         if self._instead is not None and self._instead.came_from == "previous":
-            return f"{name} serves meanwhile: boosts end on time, and no new ones are granted. grid tries again"
+            return f"Using {name} meanwhile: boosts end on time, and no new ones are granted. grid keeps retrying"
         if self.holds:
             until = HOLD - (self._p.now() - self._began)
             return (

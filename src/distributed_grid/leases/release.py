@@ -163,7 +163,7 @@ async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bo
     holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
     if left_s > 0 and (holders or lease.is_inhabited(now)):
         who = holders[0].describe() if holders else _who_is_inside(lease, now)
-        p.notes[lease.id] = (f"in use: {who}; ended in {left_s:.0f} s",)
+        p.notes[lease.id] = (f"in use: {who}; terminated in {left_s:.0f} s",)
         return False
     if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
         p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by its launcher

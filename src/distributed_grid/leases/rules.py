@@ -69,7 +69,7 @@ def numbers(p: EngineContext) -> PolicyNumbers:
 
 def _why_no_transfers(p: EngineContext) -> str | None:
     if p.sharing.mode is SharingMode.OFFLOAD_ONLY:
-        return "the mode offload_only moves work to where there is room, not capacity"
+        return "the mode offload_only moves work, not capacity"
     return p.cluster.why_no_transfers()
 
 

@@ -99,7 +99,7 @@ def why_it_ends(ending: BoostEnding) -> str:
         case EndCause.EXPIRED:
             return "it expired"
         case EndCause.COOLDOWN | EndCause.STOPPED:
-            return f"{reason}, asked by {by}"
+            return f"{reason}, requested by {by}"
         case _:
             for_whom = f"; {claimant_in_words(claimant)} waits for it" if claimant is not None else ""
             return f"{reason}{for_whom}"
@@ -122,7 +122,7 @@ def what_to_do(ending: BoostEnding | None, *, boost_id: str, priority: str, is_o
         case EndCause.EXPIRED:
             kept = "a run renews its lease while grid run can reach the controller"
             if not is_own_lease:
-                kept = "a boost lasts longer with grid boost renew ID, or if it was asked for with --auto-renew"
+                kept = "extend a boost with grid boost renew ID, or request it with --auto-renew"
             return f"{again}; {kept}."
         case EndCause.PREEMPTED:
             assert ending is not None
@@ -130,9 +130,9 @@ def what_to_do(ending: BoostEnding | None, *, boost_id: str, priority: str, is_o
             wait = f"{again}; --wait SECONDS waits until there is room"
             if claimant is not None and _rank(claimant["priority"]) > _rank(priority):
                 return f"{wait}, and requests of priority {claimant['priority']} do not preempt a run of that priority."
-            return f"{wait}. What went before it: grid why {boost_id[:8]}"
+            return f"{wait}. What took precedence: grid why {boost_id[:8]}"
         case EndCause.LENDER | EndCause.COOLDOWN | EndCause.MOVED | EndCause.LOST:
-            return f"{again}: another node may lend it. --source NODE names one."
+            return f"{again}: another node may lend it. Choose one with --source NODE."
         case EndCause.STOPPED:
             return f"{again} when grid is back: grid start"
         case _:

@@ -86,7 +86,7 @@ _ABOUT: Final = {
     Code.DRIFTED_TOTAL: _About(
         "a node has more or less than it started with, less what it lent, plus what it borrowed", True
     ),
-    Code.VIEW_DIFFERS: _About("Ray's control service shows another total than the node itself reports", True),
+    Code.VIEW_DIFFERS: _About("Ray's control service shows a total that differs from the node's own report", True),
     Code.MARKER_WITHOUT_LEASE: _About("a node is marked as lending or borrowing, and no boost explains it", True),
     Code.MARKER_DIFFERS: _About("a node's markers do not show how far it is from its start", True),
     Code.UNKNOWN_GROUP: _About("a placement group has a name like grid's, and belongs to no boost", True),

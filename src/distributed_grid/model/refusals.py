@@ -34,9 +34,9 @@ class RefusalCode(StrEnum):
     COOLING_DOWN = (
         "CoolingDown",
         Reason(
-            "{cordoned} is cooling down; to end that: grid cooldown {cordoned} --off",
+            "{cordoned} is cordoned; to let it share again: grid cooldown {cordoned} --off",
             passes=True,
-            remedy="{node} is cooling down: grid cooldown {node} --off",
+            remedy="{node} is cordoned; to let it share again: grid cooldown {node} --off",
         ),
     )
     GPU_IN_USE = (

@@ -80,7 +80,7 @@ def grace_period(value: object, longest_s: float) -> float:
     if grace_s > longest_s:
         raise InvalidDuration(
             f"The grace period must be at most {longest_s:g} s, not {grace_s:g} s",
-            because=["a team waits for what is guaranteed to it until the grace periods of others are over"],
+            because=["teams may have to wait for these grace periods before they get their guarantees"],
             try_next="Ask for less; resource_sharing.max_grace_seconds in the configuration is the limit.",
         )
     return grace_s

@@ -70,7 +70,7 @@ class KeptHistory:
             if _why(error) != self._trouble:  # once, not every half minute
                 self._trouble = _why(error)
                 log.warning(
-                    "measurements cannot be kept; trying again", file=self._file.path.name, reason=self._trouble
+                    "measurements could not be saved; retrying", file=self._file.path.name, reason=self._trouble
                 )
         else:
             self._saved_until, self._trouble = until, ""

@@ -89,7 +89,7 @@ def aged(snapshot: NodeSnapshot, now: datetime, longest_s: float) -> NodeSnapsho
     age = snapshot.age(now)
     if snapshot.stale or age is None or age.total_seconds() <= longest_s:
         return snapshot
-    return replace(snapshot, stale=True, stale_because=f"nothing was measured for {age.total_seconds():.0f} s")
+    return replace(snapshot, stale=True, stale_because=f"no measurement for {age.total_seconds():.0f} s")
 
 
 def demand_dict(demand: Demand, now: datetime) -> DemandStatus:

@@ -62,7 +62,7 @@ def not_started(facts: ProcessFacts, to: NodeName, why: str, *, kept: bool, by_h
     if kept:
         return MoveFailed(f"The command could not be started on {to}", because=[why])
     return MoveFailed(
-        f"Process {facts.pid} was stopped on {facts.node} and could not be started on {to}: it does not run",
+        f"Process {facts.pid} was stopped on {facts.node} and could not be started on {to}: it now runs nowhere",
         because=[why],
         try_next=f"Start it again by hand on {facts.node}: {by_hand}",
     )
@@ -104,7 +104,7 @@ class Mover:
         facts = await self._survey.one(request.pid, request.node)
         if request.created_at not in (None, facts.created_at):
             raise ProcessNotFound(
-                f"Process {request.pid} on {facts.node} is no longer the one that was meant",
+                f"Process {request.pid} on {facts.node} is no longer the process that was scanned",
                 try_next="Scan again: grid offload scan",
             )
         check_may_change(asker, owned_process(facts))
@@ -167,7 +167,7 @@ class Mover:
             await threads.NODE_TASKS.run(control.runners.prepare, lease.id, move.order, copied, move.environment.given)
         except (NodeSilent, RunnerGone, KeyError, TimeoutError) as error:
             raise Unavailable(
-                f"{lease.source} could not be made ready for process {facts.pid}",
+                f"Could not prepare {lease.source} for process {facts.pid}",
                 because=[f"{type(error).__name__}: {error}"[:300], f"nothing was stopped on {facts.node}"],
                 try_next="Try again, or use another node: --to NODE",
             ) from error

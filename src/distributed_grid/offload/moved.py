@@ -100,7 +100,7 @@ class OffloadedProcesses:
         is_taken = lease is None or lease.is_winding_down
         if gone:
             state = OffloadState.CANCELLED if one.id in self.cancelled else OffloadState.LOST
-            await self._over(one, state, "its lease ended" if is_taken else f"{one.to_node} lost it")
+            await self._over(one, state, "its lease ended" if is_taken else f"its actor on {one.to_node} is gone")
             return
         if said is None:
             return
@@ -133,7 +133,7 @@ class OffloadedProcesses:
         for lease in self._p.ledger:
             is_known = lease.id in self._known or lease.id in self.moving or lease.id in silent
             if (lease.idempotency_key or "").startswith(KEY) and not is_known:
-                await self._mover.take_back(lease.id, "the move was cut off before anything was stopped")
+                await self._mover.take_back(lease.id, "the move was interrupted before anything was stopped")
         return not silent
 
     async def _go_on(self, one: Offloaded, said: RunnerSaid) -> None:
@@ -146,7 +146,7 @@ class OffloadedProcesses:
             return
         is_there = any(found["created_at"] == said["created_at"] for found in answers[raylet.node_id]["processes"])
         if is_there or not said["stopping"]:
-            await self.give_up(one, CannotMove("the move was cut off before the process was stopped"))
+            await self.give_up(one, CannotMove("the move was interrupted before the process was stopped"))
             return
         with contextlib.suppress(RunnerGone, TimeoutError):
             await threads.NODE_TASKS.run(self._control.runners.go, one.id)

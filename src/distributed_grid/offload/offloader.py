@@ -126,7 +126,7 @@ class Offloading:
         if one.is_over:
             return one
         self.processes.cancelled.add(one.id)
-        told = f"{one.label}: it ends on {one.to_node}"
+        told = f"{one.label}: being ended on {one.to_node}"
         self._p.journal.note("offload_cancelled", told, node=one.to_node, who=asker.name, offload=one.id)
         with contextlib.suppress(RunnerGone, TimeoutError):
             await threads.SLOW.run(self._control.runners.end, one.id, grace_s, min(grace_s, _LONGEST_S) + _PATIENCE_S)

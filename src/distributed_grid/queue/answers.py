@@ -79,7 +79,7 @@ async def _why_it_waits(p: EngineContext, queue: Queue, waiting: Waiting) -> Why
         "id": waiting.id,
         "kind": "request",
         "state": "waiting",
-        "summary": "it has been answered by now" if verdict is None else verdict.reason,
+        "summary": "it has already been answered" if verdict is None else verdict.reason,
         "facts": [f"{ask.describe()}, priority {ask.priority}, team {ask.team}", *task],
         "nodes": [] if verdict is None else considered_dicts(ask.kind, refused_by(verdict)),
         "expected_start": None if start is None else instant(start),
@@ -115,7 +115,7 @@ def _its_return(lease: Lease) -> list[str]:
     """By whom the boost is asked for, for whom, and by when."""
     if (ending := ending_of(lease)) is None:
         return []
-    until = "" if lease.deadline is None else f"; what runs in it is ended at {stamp(lease.deadline)}"
+    until = "" if lease.deadline is None else f"; work in it is terminated at {stamp(lease.deadline)}"
     return [f"is being returned: {why_it_ends(ending)}{until}"]
 
 

@@ -56,7 +56,7 @@ def check_room(p: EngineContext, most: CallerLimits, caller: Principal) -> None:
     for count, limit, what in ((held, most.boosts, "boosts"), (waits + tasks, most.waiting, "waiting requests")):
         if count >= limit:
             raise TooManyRequests(
-                f"{caller.name} has {count} {what}, which is the most that a user may have",
+                f"{caller.name} already has {count} {what}, the maximum for a user",
                 try_next=f"Release some, or raise limits.{'boosts' if what == 'boosts' else 'waiting'} "
                 "in the configuration.",
             )

@@ -116,7 +116,7 @@ class Queue:
         """Drop a request whose caller is gone, so that it is not granted in vain. A grant under way is completed."""
         waiting = self.with_key(idempotency_key)
         if waiting is not None and not waiting.is_durable and not self._p.ledger.is_being_granted(waiting.id):
-            self._end(waiting, NoCapacity(f"No request waits for {waiting.ask.describe()} any more"))
+            self._end(waiting, NoCapacity(f"The request for {waiting.ask.describe()} is no longer waiting"))
 
     def find(self, prefix: str) -> Waiting:
         """The waiting request with this id, or the only one whose id starts with `prefix`."""

@@ -196,7 +196,7 @@ class BoostService:
         if lease.state is LeaseState.RELEASED:
             lease = replace(lease, warnings=())  # they no longer apply
         if not written and p.unwritten is not None:
-            told = f"{p.unwritten}; if the controller restarts before that is fixed, this boost is back"
+            told = f"{p.unwritten}; if the controller restarts before that is fixed, this boost is there again"
             lease = replace(lease, warnings=(*lease.warnings, told))
         return lease
 

@@ -271,5 +271,5 @@ class Rebalancing:
 
     def _not_done(self, action: Action, error: Exception, told: str) -> None:
         what = type(action).__name__.lower()
-        log.warning("rebalancing could not do what it wanted", action=what, reason=action.reason, error=told)
+        log.warning("a rebalancing action failed", action=what, reason=action.reason, error=told)
         self._p.journal.note("not_rebalanced", f"{what}: {told}", action=what, reason=action.reason, error=repr(error))

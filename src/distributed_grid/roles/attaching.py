@@ -179,7 +179,7 @@ class AttachedRun:
             self._endpoint(key, member)
         for role, rank in [key for key in self._seen if key not in there]:
             del self._seen[role, rank]
-            self._registry.drop(role, rank, "it has gone")
+            self._registry.drop(role, rank, "it is gone")
 
     def _endpoint(self, key: tuple[str, int], member: MemberOfRun) -> None:
         life = (member["actor"], member["restarts"], member["pid"])

@@ -123,7 +123,7 @@ def attempt(parts: RunParts, step: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 (the other steps must be taken all the same)
         told = said_by(error)
         parts.note(f"while it ended: {told}")
-        logger.warning("%s did not end as it should; what is left of it ends with this process: %s", parts.name, told)
+        logger.warning("%s did not shut down cleanly; the rest ends with this process: %s", parts.name, told)
 
 
 def _insist(records: RoleRecords, record: Record, write: Callable[[], object]) -> None:

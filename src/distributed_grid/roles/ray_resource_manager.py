@@ -108,7 +108,7 @@ class RayResourceManager:
         self._check_not_created(f"The role {name} cannot be registered")
         if unknown := [key for key in more if key not in _MORE]:
             raise InvalidRole(
-                f"register_role() of {name} knows no {unknown[0]!r}", try_next=f"It knows {', '.join(_MORE)}."
+                f"register_role() of {name} has no option {unknown[0]!r}", try_next=f"Options: {', '.join(_MORE)}."
             )
         group = colocation_group if colocation_group is None else as_name(role_text(colocation_group))
         said = {**({} if profile is None else profile_named(profile)), **more}
@@ -116,7 +116,7 @@ class RayResourceManager:
         given = documented_fields(colocated=group is not None, **said)
         spec = RoleSpec(as_name(name), cls, config, 1 if count == 0 else count, colocation_group=group, **given)
         if name in self._roles:
-            logger.warning("The role %s is registered again, in place of what was registered before", name)
+            logger.warning("The role %s was registered again; this replaces the earlier registration", name)
         self._roles[name] = _Registered(spec, count)
 
     def spec(self, role: Any) -> RoleSpec:
@@ -170,7 +170,7 @@ class RayResourceManager:
             dropped = [one for one in earlier if one.is_dropped]
             if not dropped:
                 raise
-            self._progress("it waits for an earlier run of this process to end")
+            self._progress("waiting for an earlier run of this process to end")
             for one in dropped:
                 one.wait(max(0.0, until - time.monotonic()))
         try:

@@ -27,7 +27,7 @@ def class_of(role: RoleSpec) -> type:
             try_next="Start in the folder that has its module, or install it.",
         ) from error
     if not isinstance(found, type):
-        raise InvalidRole(f"{role.cls}, of the role {role.name}, is no class but {type(found).__name__}")
+        raise InvalidRole(f"{role.cls}, of the role {role.name}, is not a class but a {type(found).__name__}")
     return found
 
 

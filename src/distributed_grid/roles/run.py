@@ -188,7 +188,7 @@ class Run:
     @property
     def what_keeps_it(self) -> str:
         """For a dropped run: what it waits for before it ends."""
-        return "; ".join(self._supervisor.resizing.leaving.finishing()) or "it gives back what it holds"
+        return "; ".join(self._supervisor.resizing.leaving.finishing()) or "it is releasing its capacity"
 
     def _end(self, why: str, state: RunState, *, forget: bool = False) -> None:
         """`forget`: remove the record even if the run failed."""
@@ -274,7 +274,7 @@ class Run:
                 return
             failed = self._p.failed_additions[name] > failed_additions
             if failed or time.monotonic() >= until:
-                within = ": those that were added did not start" if failed else f" after {wait_s:g} s"
+                within = ": the added members did not start" if failed else f" after {wait_s:g} s"
                 raise CannotScale(
                     f"{name} has {len(self[name])} of {count} members{within}",
                     because=[why for why in [self._p.short.get(name)] if why],

@@ -59,7 +59,7 @@ def _check_command(first: str, environ: Mapping[str, str]) -> None:
     if " " in first:
         raise InvalidRequest(
             f"There is no command {first!r}",
-            because=["the quotes make it one word, with its spaces"],
+            because=["quoted, it is one word that contains spaces"],
             try_next=f"Leave out the quotes, or let a shell run it: grid run -- sh -c {shlex.quote(first)}",
         )
     raise InvalidRequest(f"There is no command {first!r}", because=["looked in PATH"] if "/" not in first else [])

@@ -166,7 +166,7 @@ class RunMonitor:
             self._tell_the_news()
             asked = self._reclaim.look()
             if self._lease.ended is not None:
-                self._output.say(f"grid: the lease is gone: {self._lease.ended}. The program is ended.")
+                self._output.say(f"grid: the lease is gone: {self._lease.ended}. The program is being terminated.")
                 return self._taken()
             if asked is not None and asked.left_s <= 0:
                 self._output.say(
@@ -214,7 +214,7 @@ class RunMonitor:
             return False
         if self._asked.wants_a_hint(now):
             left = self._asked.at + TYPED_S - now
-            self._output.say(f"grid: the program has {left:.0f} s to end; Ctrl-C again ends it now")
+            self._output.say(f"grid: the program has {left:.0f} s to exit; press Ctrl-C again to end it now")
             self._asked = replace(self._asked, is_hinted=True)
         return self._asked.is_over(now)
 

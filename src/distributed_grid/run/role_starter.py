@@ -93,7 +93,7 @@ class OwnerProcess:
         if not told:  # it died, or was ended, without an answer
             code = self._process.wait()
             raise GridError(
-                f"The process that should keep {self._order.name} ended with {code} before the run was up",
+                f"The owner process of {self._order.name} exited with {code} before the run was up",
                 because=self._last_lines(),
             )
         answer: dict[str, Any] = json.loads(told)

@@ -203,7 +203,7 @@ class Wrapper:
         address, group = self._client.ray_address(), lease.boost["placement_group"]
         assert group is not None, "a run has a reserved lease"
         for what in end_what_is_left(address, progress.jobs, group):
-            reports.add("note", f"{what} is ended", "it was outside the lease, and the run is over")
+            reports.add("note", f"{what} is ended", "it was outside the lease of a run that is over")
 
     def _sum_up(self, code: int, progress: Progress, told: Sequence[str], reports: Reports) -> None:
         work = f", {counts(progress.work)}" if progress.work is not None else ""

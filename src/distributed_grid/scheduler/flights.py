@@ -135,7 +135,7 @@ class TaskLeases:
         ]
         if not failed:
             return tuple(each for each in found if not isinstance(each, BaseException))
-        await self.give_back(self.of(task.id, who=task.who), "the gang is not whole", who=task.who)
+        await self.give_back(self.of(task.id, who=task.who), "the gang is incomplete", who=task.who)
         choice, error = failed[0]
         if isinstance(error, Refused | NotFound):
             return NotToBeHad(nodes or (choice.node,))
@@ -239,7 +239,7 @@ class TaskBook:
         return self.ended(task, *reasons)
 
     def done(self, task: ScheduledTask, *, who: str) -> None:
-        what = "was taken back before it had a place" if task.waits else "is done"
+        what = "was withdrawn before it had a place" if task.waits else "is done"
         self._p.journal.note("task_done", f"task {task.id} {what}", who=who, task=task.id)
         self.ended(task, f"it {what}")
 
@@ -415,7 +415,7 @@ class Flights:
         except Exception as error:  # noqa: BLE001 - reported to the caller; a queued task keeps waiting
             self._went_wrong(task, error)
             left = self._leases.of(task.id, who=task.who)
-            await self._leases.give_back(left, "it could not be put down", who=task.who)
+            await self._leases.give_back(left, "its placement failed", who=task.who)
         finally:
             del self._flights[task.id], self._flying[task.id]
             self._p.news_for_the_scheduler.set()

@@ -369,7 +369,7 @@ class Chooser:
         more = [f"and {len(told) - _MOST_REASONS} more nodes"] if len(told) > _MOST_REASONS else []
         if task.request.count > 1:
             fit = len(places_for(sought, task.request.count))
-            told = [f"only {fit} of {task.request.count} have a place, and none is taken without the others", *told]
+            told = [f"only {fit} of {task.request.count} fit, and a gang is placed all or nothing", *told]
         return (*told[:_MOST_REASONS], *more)
 
     def forget(self, task_id: str) -> None:

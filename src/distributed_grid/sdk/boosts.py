@@ -123,13 +123,13 @@ class ReclaimWatch:
             backend = await self._ready()
             open_now = notice_in(await backend.ask(GridClient.boost, notice.boost_id))
             if open_now is None or open_now.asked_at != notice.asked_at:
-                log.warning("a reclaim callback came back too late: what was asked is taken", boost=notice.boost_id)
+                log.warning("a reclaim callback returned too late; grid takes the capacity", boost=notice.boost_id)
                 return
             await backend.ask(GridClient.release_boost, notice.boost_id, {"amount": part})
         except GridError as error:
-            log.warning("what was given up could not be given back", boost=notice.boost_id, message=error.message)
+            log.warning("could not release what a callback gave up", boost=notice.boost_id, message=error.message)
         except Exception:
-            log.exception("a reclaim callback failed; what is asked is taken at the deadline", boost=notice.boost_id)
+            log.exception("a reclaim callback failed; grid takes the capacity at the deadline", boost=notice.boost_id)
 
 
 async def _called(callback: OnReclaim, notice: ReclaimNotice) -> Given:

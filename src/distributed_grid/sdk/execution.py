@@ -357,7 +357,7 @@ class MovedProcesses:
         for one in (await backend.ask(GridClient.offloads))["offloads"]:
             if one["offload_id"] == task_id:
                 return one
-        raise RequestNotFound(f"The controller knows no moved process {task_id!r} any more", try_next="grid audit log")
+        raise RequestNotFound(f"The controller has no record of moved process {task_id!r}", try_next="grid audit log")
 
 
 def _is_over(found: OffloadedProcess) -> bool:

@@ -222,5 +222,5 @@ class EnhancedOffloadingExecutor(Connected):
 
     def _find(self, task_id: str) -> ExecutedTask:
         if task_id not in self._tasks:
-            raise RequestNotFound(f"This executor knows no task {task_id!r}")
+            raise RequestNotFound(f"This executor has no task {task_id!r}")
         return self._tasks[task_id]

@@ -182,7 +182,7 @@ class BoostFile:
         if self._unread is not None:
             raise StoreBroken(
                 self._unread.message,
-                because=[*self._unread.because, "grid does not write over what it could not read"],
+                because=[*self._unread.because, "grid does not overwrite what it could not read"],
                 try_next=self._unread.try_next,
             )
         if not self._loaded:
@@ -272,7 +272,7 @@ def _entry(lease: Lease) -> bytes:
     fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encoded.items()]
     text = "{\n" + ",\n".join(fields) + "\n    }"
     if encode_lease(decode_lease(json.loads(text))) != encoded:
-        raise ValueError(f"boost {lease.id!r} would not come back from the file as it is")
+        raise ValueError(f"boost {lease.id!r} would not survive a round trip through the file")
     return f"\n    {text}".encode()
 
 
@@ -347,5 +347,5 @@ def _unwritable(path: Path, error: OSError, *, is_there: bool | None) -> StoreBr
         case errno.EIO | errno.ESTALE | errno.EBUSY:
             advice = f"Check the disk or the file server behind {path.parent}."
         case _:
-            advice = f"Let your user write to {path.parent}, or set GRID_HOME to another folder."
+            advice = f"Make {path.parent} writable for your user, or set GRID_HOME to another folder."
     return StoreBroken(f"Cannot write {path}: {error.strerror}", because=[_WHAT_IS_THERE[is_there]], try_next=advice)

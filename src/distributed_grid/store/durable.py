@@ -129,7 +129,7 @@ def bytes_of(path: Path, largest: int = LARGEST) -> bytes | None:
             raise _unreadable(path, "it is not a regular file")
         if found.st_size > largest:
             has, limit = f"{found.st_size / 2**20:,.0f} MB", f"{largest / 2**20:.0f}"
-            raise _unreadable(path, f"it has {has}, and grid's own have at most {limit}")
+            raise _unreadable(path, f"it is {has} large; grid's own files have at most {limit} MB")
         with os.fdopen(os.dup(fd), "rb") as file:
             return file.read()
     except OSError as error:

@@ -72,10 +72,10 @@ def decode(data: bytes, cluster: ClusterIdentity) -> Recorded:
     if not isinstance(times, list) or not all(type(at) in (int, float) and abs(at) < 1e12 for at in times):
         raise ValueError("its times are not numbers")
     if any(later <= sooner for sooner, later in pairwise(times)):
-        raise ValueError("its times do not rise")
+        raise ValueError("its times are not ascending")
     count = len(nodes) * len(series) * len(times)
     if count > MOST_VALUES:
-        raise ValueError(f"it says that it has {count} values, and at most {MOST_VALUES} are kept")
+        raise ValueError(f"it declares {count} values; the limit is {MOST_VALUES}")
     if head.get("checksum") != _checksum(body):
         raise ValueError("its checksum does not match")
     numbers = _numbers(body, count).reshape(len(nodes), len(series), len(times))
@@ -85,7 +85,7 @@ def decode(data: bytes, cluster: ClusterIdentity) -> Recorded:
 
 def _names(said: object) -> tuple[str, ...]:
     if not isinstance(said, list) or not all(isinstance(name, str) for name in said) or len({*said}) < len(said):
-        raise ValueError("its nodes or series are not different names")
+        raise ValueError("its nodes or series are not lists of unique names")
     return tuple(said)
 
 
@@ -96,7 +96,7 @@ def _numbers(body: bytes, count: int) -> Any:
     except zlib.error as error:
         raise ValueError(f"its values cannot be unpacked: {error}") from None
     if len(found) != size:
-        raise ValueError("it has more or fewer values than it says")
+        raise ValueError("its number of values differs from the declared number")
     return np.frombuffer(found, _NUMBERS)
 
 

@@ -35,7 +35,7 @@ class GridHome:
 
     @property
     def sharing(self) -> Path:
-        """Waiting requests, nodes in cooldown, and what was set by command."""
+        """Waiting requests, cordoned nodes, and what was set by command."""
         return self.path / "sharing.json"
 
     @property

@@ -97,5 +97,5 @@ class SharingFile:
         except OSError as error:
             raise StoreBroken(
                 f"Cannot write {self.path}: {error.strerror}",
-                try_next=f"Let your user write to {self.path.parent}, and see that it has space.",
+                try_next=f"Make {self.path.parent} writable for your user, and check its free space.",
             ) from error

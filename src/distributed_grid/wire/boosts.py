@@ -93,7 +93,7 @@ class RenewRequest(TypedDict):
 
 
 class BoostNotice(TypedDict):
-    """After the deadline what is asked is taken."""
+    """At the deadline grid takes what the holder has not released."""
 
     amount: float | int
     reason: str
@@ -112,7 +112,7 @@ class BoostClaimant(TypedDict):
 
 
 class BoostEnding(TypedDict):
-    """Why a boost is being returned or asked for; what still runs in it at the deadline is ended."""
+    """Why a boost is being returned or reclaimed. Work that still runs in it at the deadline is ended."""
 
     cause: Annotated[
         str,
@@ -131,7 +131,7 @@ class BoostEnding(TypedDict):
 class BoostTerms(TypedDict):
     """What the request for a boost stated, and who made it."""
 
-    requester: Annotated[str, Field(description="Who asked for it; grid, if grid did so by itself")]
+    requester: Annotated[str, Field(description='The requester; "grid" for boosts that grid made by itself')]
     team: str
     cause: Annotated[str, Field(description="asked; pressure, demand or forecast, if grid made it by itself")]
     purpose: Annotated[str, Field(description="boost; run or task: the lease of one program, which ends with it")]
@@ -175,7 +175,7 @@ class BoostList(BoostTotals, ListedBoosts):
 
 
 class BoostStatus(BoostList):
-    problems: Annotated[list[str], Field(description="What is wrong with the controller or its state files just now")]
+    problems: Annotated[list[str], Field(description="Current problems of the controller and its state files")]
 
 
 class RayDriver(TypedDict):
@@ -199,7 +199,7 @@ class JobsWork(TypedDict):
     actors: int
     outside: Annotated[dict[str, int], Field(description="how many, by name")]
     unplaced: Annotated[
-        int, Field(description="of the waiting, and of actors that have yet to start: those that wait for room")
+        int, Field(description="of the waiting tasks and the actors not yet started: those that wait for room")
     ]
     held_by_actors: Annotated[float, Field(description="CPUs of the boost that actors hold until they end")]
     cpus_in_use: Annotated[float, Field(description="of the boost's, now")]

@@ -107,7 +107,7 @@ class NodeLending(TypedDict):
     """What planners of roles build on, as the next request would be decided."""
 
     lendable: Annotated[Amounts, Field(description="what it could lend to others now, headroom and limits included")]
-    closed: Annotated[str | None, Field(description="why nothing of it can be had now, not even by its own work")]
+    closed: Annotated[str | None, Field(description="why none of its capacity is available now, even to its own work")]
     gpu_parts: Annotated[
         list[float | int], Field(description="parts of GPUs that placement groups hold; each is on one device")
     ]

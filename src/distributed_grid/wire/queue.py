@@ -64,7 +64,7 @@ class Allocation(TypedDict):
 
 class NodeVerdict(TypedDict):
     node: str
-    verdict: Annotated[str, Field(description="chosen, could lend, or the word for why not")]
+    verdict: Annotated[str, Field(description="chosen, could lend, or the refusal code")]
     detail: str
     could_lend: float | int
 

@@ -71,7 +71,7 @@ class TaskDecision(TypedDict):
     placement_group: str | None
     confidence: Annotated[
         float,
-        Field(description="0 to 1 that it starts in time and that its node then stays below the high threshold"),
+        Field(description="probability (0 to 1) of a start in time on a node that then stays below the high threshold"),
     ]
     reasons: Annotated[list[str], Field(description="Why there; or, for every node, why not")]
     alternatives: list[TaskAlternative]
@@ -102,7 +102,7 @@ class TaskStatus(TypedDict):
 ReliabilityBin = TypedDict(
     "ReliabilityBin", {"from": float, "to": float, "count": int, "said": float, "happened": float}
 )
-"""All placements of which about the same was said."""
+"""All placements with about the same predicted confidence."""
 
 
 class Calibration(TypedDict):
@@ -111,7 +111,7 @@ class Calibration(TypedDict):
     count: int
     base_rate: float | None
     brier_score: Annotated[float | None, Field(description="Mean squared distance between confidence and outcome")]
-    base_rate_brier_score: Annotated[float | None, Field(description="The same for always stating the base rate")]
+    base_rate_brier_score: Annotated[float | None, Field(description="The same for always predicting the base rate")]
     reliability: list[ReliabilityBin]
 
 

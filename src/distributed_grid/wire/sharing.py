@@ -49,7 +49,7 @@ class TeamStatus(TypedDict):
     lending_limit: Amounts
     weight: float
     held: Amounts
-    recent_use: Annotated[float, Field(description="Part of the cluster in hours, older use counting less")]
+    recent_use: Annotated[float, Field(description="Share of the cluster times hours; older usage counts less")]
 
 
 class SharingStatus(PolicyStatus, QueueHead):

@@ -10,7 +10,7 @@ from distributed_grid.wire.values import Amount, Word, request
 
 @request
 class TokenRequest(TypedDict):
-    name: Annotated[Word, Field(description="Whose it is; every line of the audit log has this name")]
+    name: Annotated[Word, Field(description="The token's user, as every line of the audit log names it")]
     team: NotRequired[Word]
     scopes: NotRequired[Annotated[list[Word], Field(max_length=16, description="view (the default), lend, run, admin")]]
     expires_seconds: NotRequired[Amount | None]

@@ -34,7 +34,7 @@ class Captured:
         known = bool(self.lease.seen())
         self._connected_to_its_cluster = known or gcs_address == self.ray_address
         if not self._connected_to_its_cluster:
-            self.reports.escaped(f"ray at {gcs_address}", "the program connected to another cluster than the lease's")
+            self.reports.escaped(f"ray at {gcs_address}", "the program connected to a cluster other than the lease's")
             return
         self.reports.job(ray_worker.global_worker.current_job_id.hex())
         if not self.lease.stands:

@@ -33,7 +33,7 @@ def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], 
         if isinstance(placement_group, StandIn):
             captured.guarded("groups", lambda: own.remove(placement_group), None)
         elif captured.ready() and getattr(placement_group, "id", None) == captured.lease.group_id:
-            captured.reports.note("the lease's own placement group was to be removed", "it ends with the lease")
+            captured.reports.note("the program tried to remove the lease's own group", "it ends with the lease")
         else:
             remove(placement_group)
 

@@ -90,7 +90,7 @@ def _need(expression: Any) -> Need:
             return Need(expression.key, None)
         case DoesNotExist():
             return Need(expression.key, None, negated=True)
-    raise TypeError(f"a condition on labels that is not known here: {expression.operator!r}")
+    raise TypeError(f"unsupported label condition: {expression.operator!r}")
 
 
 def _group(options: Options) -> tuple[Any, int, bool | None]:

@@ -154,7 +154,7 @@ def settle(requested: Requested, place: Place, lease_group: str) -> Outcome:
 def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
     match strategy:
         case str():
-            return Inside(strategy, "the lease is on one node, and is where it may run")
+            return Inside(strategy, "the lease is on one node, which satisfies this strategy")
         case NoGroup():
             return Inside("no placement group", "the lease is where it may run")
         case OnNode(node_id, soft):
@@ -168,7 +168,7 @@ def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
             missing = unmet(hard, place.labels)
             if missing:
                 return Outside(f"on a node with {_listed(missing)}", f"the lease is on {_named(place)}")
-            return Inside(f"on a node with {_listed(hard)}" if hard else "soft labels", "the lease's node will do")
+            return Inside(f"on a node with {_listed(hard)}" if hard else "soft labels", "the lease's node matches")
     return None
 
 
@@ -177,7 +177,7 @@ def _selectors(selectors: tuple[tuple[Need, ...], ...], place: Place) -> Inside 
         return None
     asked = f"on a node with {_listed(selectors[0])}"
     if any(not unmet(selector, place.labels) for selector in selectors):
-        return Inside(asked, "the lease's node will do")
+        return Inside(asked, "the lease's node matches")
     return Outside(asked, f"the lease is on {_named(place)}")
 
 
@@ -201,4 +201,4 @@ def _listed(needs: tuple[Need, ...]) -> str:
 
 
 def _named(place: Place) -> str:
-    return f"node {place.labels.get('grid/name') or place.node_id[:8]}" if place.node_id else "a node not known here"
+    return f"node {place.labels.get('grid/name') or place.node_id[:8]}" if place.node_id else "an unknown node"

@@ -151,7 +151,7 @@ class BoostForm(ModalScreen["Boost | None"]):
             delivery=delivery,
         )
         try:
-            make_ask(body, fractional_gpus=True)  # a typo is told here: the controller would record a refused attempt
+            make_ask(body, fractional_gpus=True)  # report typos here: the controller would log a refused attempt
         except GridError as error:
             self._tell(error_text(error))
             return

@@ -12,7 +12,8 @@ from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 
 _BY_ITSELF = (
-    "Nothing: grid repairs it within seconds, or with grid audit --repair. If it persists, see the controller's log."
+    "No action needed: grid repairs it within seconds, or with grid audit --repair. "
+    "If it stays: see the controller's log."
 )
 
 
@@ -25,7 +26,7 @@ def about_leases(facts: AuditFacts) -> Iterator[Finding]:
             over = (facts.now - lease.expires_at).total_seconds()
             yield _finding(Code.EXPIRED, lease, f"it expired {over:.0f} s ago, and its return has not begun")
         if lease.state is LeaseState.INTERRUPTED:
-            cut_off = "its grant was cut off, and neither completed nor undone"
+            cut_off = "its grant was interrupted, and neither completed nor undone"
             yield _finding(Code.UNFINISHED_GRANT, lease, cut_off)
         gone = sorted(_needed(lease) - there)
         if gone and lease.state is not LeaseState.LOST:
@@ -50,8 +51,8 @@ def _finding(kind: Code, lease: Lease, detail: str, node: NodeName | None = None
     )
 
 
-_MADE_AGAIN = "Nothing: grid makes it again within seconds, or with grid audit --repair, or ends the boost."
-_REMOVED = "Nothing: grid cancels what runs in it and removes it within seconds, or with grid audit --repair."
+_MADE_AGAIN = "No action needed: grid recreates it within seconds, or with grid audit --repair, or ends the boost."
+_REMOVED = "No action needed: within seconds, or with grid audit --repair, grid cancels its work and removes it."
 
 
 def about_groups(facts: AuditFacts) -> Iterator[Finding]:
@@ -117,7 +118,7 @@ def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Findin
         kind = Code.GROUP_FALLEN
         detail, to_do = f"{lease.describe()}: its {what} has no place in the cluster", _MADE_AGAIN
     elif own.id != lease.held_by:
-        kind, to_do = Code.GROUP_DIFFERS, "Nothing: grid notes the one that is there within seconds."
+        kind, to_do = Code.GROUP_DIFFERS, "No action needed: grid records the present one within seconds."
         detail = f"{lease.describe()}: a different {what} than the one in the ledger has its name"
     elif own.resources != lease.resources or own.node not in (None, lease.source):
         kind = Code.GROUP_DIFFERS

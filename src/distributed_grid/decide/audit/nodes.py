@@ -92,7 +92,7 @@ def short_ids(leases: Iterable[Lease]) -> str:
     return ", ".join(lease.id[:8] for lease in leases)
 
 
-_BY_ITSELF = "Nothing: grid corrects it within seconds, or with grid audit --repair."
+_BY_ITSELF = "No action needed: grid corrects it within seconds, or with grid audit --repair."
 
 
 def about_nodes(facts: AuditFacts) -> Iterator[Finding]:
@@ -207,7 +207,7 @@ def _outside(facts: AuditFacts, node: AuditedNode, kind: str, bounds: Bounds, un
         to_do = "Let that work end, or end it; grid audit --repair --kill ends the youngest that covers it."
     else:
         over = "no boost lends it to this node"
-        to_do = "Let that work end, or end it by hand; then the total goes back, or grid audit --repair puts it back."
+        to_do = "Let that work end, or end it; the total then recovers, or grid audit --repair restores it."
     return Finding(
         Code.WORK_OUTSIDE_LEASE,
         node.name,
@@ -244,7 +244,7 @@ def _leftovers(facts: AuditFacts, node: AuditedNode) -> Iterator[Finding]:
         yield Finding(
             Code.MARKER_WITHOUT_LEASE,
             node.name,
-            f"it still has {', '.join(node.marks.others)}, and no boost is under way there",
+            f"it still has {', '.join(node.marks.others)}, but no boost is in progress there",
             _BY_ITSELF,
             node=node.name,
             is_marked=True,

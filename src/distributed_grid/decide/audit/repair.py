@@ -47,22 +47,22 @@ def why_left(finding: Finding, *, may_kill: bool = False, no_resizing: str | Non
         case Code.DRIFTED_TOTAL if finding.resource_type == GPU:
             return "Ray cannot change how many GPUs a running node has"
         case Code.DRIFTED_TOTAL if finding.off_by > 0:
-            return "that much is in use there, and a node shrinks only by what is idle"
+            return "that much is in use, and a node can give up only idle capacity"
         case Code.DRIFTED_TOTAL:
-            return "another node still has too much: no node grows until that is back"
+            return "another node still has too much; no node grows until that is returned"
         case Code.WORK_OUTSIDE_LEASE if may_kill and finding.boost_id:
-            return "that work does not end, or is started again"
+            return "the work did not end, or was started again"
         case Code.WORK_OUTSIDE_LEASE if finding.boost_id:
             return "it is in use, and nothing is killed without --kill"
         case Code.WORK_OUTSIDE_LEASE:
             return "it belongs to no boost, so grid may not end it"
         case Code.MARKER_WITHOUT_LEASE:
-            return "it is removed with the last capacity that it marks"
+            return "it is removed once the capacity that it marks is returned"
         case Code.NODE_SILENT:
-            return "there is no owner to ask"
+            return "its raylet still does not answer"
         case Code.NODE_GONE:
             return "the node may come back: a boost ends 2 s after Ray has given a node up, 30 s after grid was started"
         case Code.GROUP_DIFFERS | Code.UNKNOWN_GROUP:
-            return "work may be in it, and removing it would end that"
+            return "it may contain work, which removing it would end"
         case _:
             return "grid tried, and it did not go away: see the controller's log, or grid doctor"

@@ -25,7 +25,7 @@ def choose_delivery(
     no_transfers_because: str | None = None,
     why_not_there: str | None = None,
 ) -> DeliveryChoice:
-    """The delivery that was asked for, else the configured one, else transfer for all but GPUs.
+    """The requested delivery, else the configured one, else transfer for all but GPUs.
 
     Where transfers are not possible at all, everything is reserved, and an explicit transfer is refused.
     `why_not_there`: the target's machine is too busy for more work, and another machine is not.
@@ -43,17 +43,17 @@ def choose_delivery(
             )
         return DeliveryChoice(stays, f"no transfers here: {no_transfers_because}")
     if ask.source == ask.target:
-        return DeliveryChoice(stays, f"{target.name} sets it aside of its own")
+        return DeliveryChoice(stays, f"{target.name} reserves its own capacity")
     if ask.along:
         return DeliveryChoice(stays, "several kinds together are reserved on one lender")
     if wanted == stays:
-        return DeliveryChoice(stays, f"{stays} was asked for")
+        return DeliveryChoice(stays, f"{stays} was requested")
     lacking = _hardware_lacks(ask, target) or why_not_there
     if wanted == "auto":
         if lacking:
             return DeliveryChoice(stays, f"auto: {lacking}")
         return DeliveryChoice(Delivery.TRANSFER, f"auto: {target.name}'s hardware can carry it")
-    reason = "transfer was asked for" if ask.delivery else f"transfer is the default for {ask.kind}"
+    reason = "transfer was requested" if ask.delivery else f"transfer is the default for {ask.kind}"
     if not lacking:
         return DeliveryChoice(Delivery.TRANSFER, reason)
     warning = (

@@ -38,7 +38,7 @@ def measured_use(found: ControllerFacts) -> Finding:
     return warn(
         Code.MEASURED_USE,
         "; ".join(found.in_use),
-        "End what should not run there: a GPU in use is not lent, and work on a busy machine is slow.",
+        "End programs that should not run there: a GPU in use is not lent, and a busy machine is slow.",
     )
 
 

@@ -14,7 +14,7 @@ def not_looked_at(check: Code, cluster: ClusterFacts) -> Finding:
             f"it could not be checked: {cluster.errors[check]}",
             "Retry; if it persists, see /tmp/ray/session_latest/logs on the head.",
         )
-    return skip(check, "not checked: an earlier check did not end, or got no answer")
+    return skip(check, "not checked: an earlier check timed out or got no answer")
 
 
 START_ONE: Final = "Start one: grid cluster start   (or add grid to a running one: grid start --address HOST:PORT)"

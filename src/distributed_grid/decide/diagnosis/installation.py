@@ -54,7 +54,7 @@ def is_reached(cluster: ClusterFacts | None, machine: MachineFacts) -> Finding:
         return skip(check, "no --address, no controller, no embedded cluster, no RAY_ADDRESS", START_ONE)
     where = f"{cluster.address} (from {cluster.address_from})"
     if not is_new_enough(machine.ray):
-        return skip(check, f"{where} cannot be looked at without a suitable Ray here")
+        return skip(check, f"{where} cannot be checked without a suitable Ray here")
     if cluster.unreached:
         return fail(check, f"{where}: {cluster.unreached.why}", HOW_TO_REACH[cluster.unreached.trouble])
     if check in cluster.errors:
@@ -62,7 +62,7 @@ def is_reached(cluster: ClusterFacts | None, machine: MachineFacts) -> Finding:
     if cluster.stuck_at:
         return fail(
             check,
-            f"{where} answers, but looking at it did not end in time; it hung at: {cluster.stuck_at}",
+            f"{where} answers, but the check timed out; it hung at: {cluster.stuck_at}",
             "Look at the head's gcs_server.out and raylet.out in /tmp/ray/session_latest/logs, then try again.",
         )
     count = len(cluster.nodes or ())

@@ -23,7 +23,7 @@ def resize(cluster: ClusterFacts) -> Finding:
     if found.grown_to != 1.0 or found.back_to != 0.0:
         return fail(
             Code.RESIZE,
-            f"grid:doctor on the head was to become 1 and then 0, but became {found.grown_to} and {found.back_to}",
+            f"grid:doctor on the head should become 1 and then 0, but became {found.grown_to} and {found.back_to}",
             f"Something else resizes nodes; find it before lending. {ONLY_RESERVE}",
         )
     return ok(Code.RESIZE, "grid:doctor on the head became 1 and then 0 again, as the replies say")

@@ -47,15 +47,15 @@ def hook_place(url: str, nodes: Addresses) -> HookPlace:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _refused("it cannot be taken apart") from None
+        raise _refused("it cannot be parsed") from None
     if len(url) > _LONGEST or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
         raise _refused(f"a URL has at most {_LONGEST} characters, all of them visible ASCII")
     if parts.scheme not in _PORTS:
         raise _refused("only http:// and https:// are called")
     if parts.username is not None or parts.password is not None:
-        raise _refused("it holds a user name; put a secret of yours into the path")
+        raise _refused("it contains a user name; put a secret into the path instead")
     if host is None or port == 0:
-        raise _refused("it names no host and port")
+        raise _refused("it has no host and port")
     address = _address(host, nodes)
     if address is None:
         raise _refused(f"{host[:80]} is neither this machine's loopback nor a node of this cluster")
@@ -83,9 +83,9 @@ def private_head(address: str, *, lender: NodeName, nodes: Addresses, caller: Co
     known = _known(nodes)
     beside_the_caller = _known({lender: nodes[lender]} if lender in nodes else {})
     if at.is_loopback and at not in known and not (beside_the_caller and beside_the_caller[0] in callers):
-        raise _refused_head(address, f"on {lender}, that is another machine than yours")
+        raise _refused_head(address, f"on {lender}, that address is not your machine")
     if not at.is_loopback and at not in known and at not in callers:
-        raise _refused_head(address, "it is neither on a node of this cluster nor on the machine that asks")
+        raise _refused_head(address, "it is neither on a node of this cluster nor on the caller's machine")
     shared, _, shared_port = shared_head.rpartition(":")
     heads = _known({"": shared.strip("[]")})
     same_machine = at.is_loopback or at in heads or (at in callers and any(head in callers for head in heads))

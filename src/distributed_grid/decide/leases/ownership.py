@@ -139,6 +139,6 @@ def check_priority(caller: Principal, asked: AllocationPriority, teams: Teams) -
         else f"a new token: grid token create {caller.name} --max-priority {asked}"
     )
     raise PriorityNotAllowed(
-        f"The priority {asked} is more than {most}, which is the most that {whose} may ask for",
-        try_next=f"Ask with --priority {most}, or ask an admin for {more}",
+        f"The priority {asked} is above {most}, the maximum for {whose}",
+        try_next=f"Use --priority {most}, or ask an admin for {more}",
     )

@@ -14,8 +14,8 @@ Since = Mapping[Shape, datetime]
 _MOMENT: Final = timedelta(seconds=15)
 """Work that finds room starts within this time, even on a busy machine, unless something else prevents it."""
 _STILL_WAITS: Final = (
-    ", and Ray has not placed it there: its process is still being started, or a NodeLabelSchedulingStrategy keeps it "
-    "from there (Ray does not tell; with label_selector instead grid knows where it may run)"
+    ", but Ray has not placed it there: its process is still starting, or a NodeLabelSchedulingStrategy excludes the "
+    "node (Ray does not report such strategies; with label_selector, grid knows the allowed nodes)"
 )
 
 
@@ -94,13 +94,13 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
 
 def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
     """What the nodes that a request is pinned to lack; other nodes may have enough."""
-    leaves = f"{bundle.pin.by} leaves" if bundle.pin else "its labels leave"
+    match = f"{bundle.pin.by} matches" if bundle.pin else "its labels match"
     if len(nodes) == 1:
         (node,) = nodes
         short = [describe(kind, node.total[kind]) for kind, units in bundle.needs.items() if node.total[kind] < units]
-        return f"{leaves} it only {node.name}, which has {', '.join(short)}"
+        return f"{match} only {node.name}, which has {', '.join(short)}"
     names = ", ".join(node.name for node in nodes)
-    return f"{leaves} it only nodes that are too small ({names}): {_too_large(bundle.needs, nodes, 'none')}"
+    return f"{match} only nodes that are too small ({names}): {_too_large(bundle.needs, nodes, 'none')}"
 
 
 def _too_large(needs: ResourceVector, nodes: list[Node], none: str = "no node") -> str:
@@ -118,7 +118,7 @@ def _what_is_in_the_way(shape: Shape, large: _Choice, *, is_long: bool) -> str:
     """For the first bundle without room: the node that comes nearest, and what it lacks right now."""
     full = [bundle for bundle in shape.bundles if not any(_has_room(node, bundle) for node in large[bundle])]
     if not full and shape.is_group:
-        return "there is room for each of its bundles, not for all"
+        return "there is room for each of its bundles alone, but not for all"
     if not full:
         (bundle,) = shape.bundles
         roomy = next(node.name for node in large[bundle] if _has_room(node, bundle))

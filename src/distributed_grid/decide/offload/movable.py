@@ -159,7 +159,7 @@ def obstacles_there(facts: ProcessFacts, there: Elsewhere) -> tuple[Obstacle, ..
     if missing:
         told.append(Obstacle(ObstacleCode.FILES_MISSING, f"{there.node} does not have {_listed(missing)}"))
     if different:
-        told.append(Obstacle(ObstacleCode.FILES_DIFFER, f"{there.node} has another {_listed(different)}"))
+        told.append(Obstacle(ObstacleCode.FILES_DIFFER, f"{there.node} has a different {_listed(different)}"))
     return tuple(told)
 
 
@@ -211,7 +211,7 @@ def _of_its_kind(facts: ProcessFacts) -> Iterator[Obstacle]:
         case _:
             pass
     if facts.holds_ray and kind is not ProcessKind.RAY:
-        yield Obstacle(ObstacleCode.RAYS_OWN, "Ray nodes run below it, and would end with it")
+        yield Obstacle(ObstacleCode.RAYS_OWN, "it is the parent of Ray nodes, which would end with it")
     if facts.uid != facts.worker_uid:
         detail = f"it belongs to {facts.user} ({facts.uid}), and Ray runs work as user {facts.worker_uid} there"
         yield Obstacle(ObstacleCode.OTHER_USER, detail)
@@ -219,7 +219,7 @@ def _of_its_kind(facts: ProcessFacts) -> Iterator[Obstacle]:
 
 def _of_its_family(facts: ProcessFacts) -> Iterator[Obstacle]:
     if (whole := part_of(facts)) is not None:
-        detail = f"it is part of process {whole.pid} ({whole.name}): that one can move with all that it started"
+        detail = f"it is part of process {whole.pid} ({whole.name}); move that one, with all that it started"
         yield Obstacle(ObstacleCode.PART_OF_ANOTHER, detail)
 
 
@@ -228,7 +228,7 @@ def _of_what_it_is(facts: ProcessFacts) -> Iterator[Obstacle]:
         detail = "it has no command line" if not facts.command else "its command line names no existing program"
         yield Obstacle(ObstacleCode.NO_COMMAND, f"{detail}, so it cannot be started again")
     if facts.state not in _RUNNING:
-        what = {"Z": "it has ended", "T": "it is stopped", "t": "a debugger holds it"}.get(facts.state, "it is ending")
+        what = {"Z": "it has ended", "T": "it is stopped", "t": "it is being debugged"}.get(facts.state, "it is ending")
         yield Obstacle(ObstacleCode.NOT_RUNNING, what)
     if facts.has_terminal:
         detail = f"it uses the terminal {facts.terminal}; without one: nohup COMMAND < /dev/null > LOG 2>&1 &"

@@ -64,16 +64,16 @@ def confidence(facts: ProcessFacts) -> tuple[float, str]:
         )
     if facts.age_s < _YOUNG_S:
         sure -= 0.2
-        because.append(f"only {span(facts.age_s)} old: it may soon be done")
+        because.append(f"only {span(facts.age_s)} old: it may finish soon")
     elif facts.age_s > _LONG_S:
         sure -= 0.2
-        because.append(f"{span(facts.age_s)} old: what it has not saved is lost")
+        because.append(f"{span(facts.age_s)} old: unsaved work would be lost")
     if written := facts.files_of(FileRole.WRITTEN):
         sure -= 0.1
         because.append(f"writes {len(written)} file{'s' * (len(written) != 1)}")
     if not is_heavy(facts):
         sure -= 0.3
-        because.append("too light to be worth it")
+        because.append("too small to be worth moving")
     return round(max(0.05, sure), 2), "; ".join(because)
 
 
@@ -162,7 +162,7 @@ def find_place(
     if isinstance(plan, Grant):
         return replace(wanted, destination=plan.source)
     told = (*in_the_way, *_no_room(plan, facts.node))
-    return Stuck(facts, told or (Obstacle(ObstacleCode.NO_CAPACITY, "there is no other node to go to"),))
+    return Stuck(facts, told or (Obstacle(ObstacleCode.NO_CAPACITY, "no other node is available"),))
 
 
 def _in_the_way(facts: ProcessFacts, name: NodeName, elsewhere: Mapping[NodeName, Elsewhere]) -> tuple[Obstacle, ...]:

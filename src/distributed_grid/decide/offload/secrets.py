@@ -53,7 +53,7 @@ def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenE
         name, is_given, value = one.partition("=")
         if _NAME.fullmatch(name) is None or "\0" in value:
             raise InvalidRequest(
-                f"--env number {number} does not begin with the name of a variable",  # not shown: it may be a value
+                f"--env argument {number} does not start with a variable name",  # not shown: it may be a value
                 try_next="Use --env NAME or --env NAME=VALUE.",
             )
         if is_given:

@@ -62,10 +62,10 @@ def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | 
     """The team's own limit, until its turn; and where the request is met then, or later."""
     said = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
     if said is None:
-        said = f"team {offer.ask.team} is at its limit with what it has and its requests ahead of this one"
+        said = f"team {offer.ask.team} reaches its limit with its leases and its requests ahead of this one"
     if expected is None:
         return f"its team's limit: {said}"
-    told = f"its team's limit: {said}; as its leases end, it may have it at {minute(turn)}"
+    told = f"its team's limit: {said}; as its leases end, the limit allows it at {minute(turn)}"
     later = f", and {expected.source} has room at {minute(expected.begin)}" if expected.begin > turn else ""
     return told + later
 
@@ -94,7 +94,7 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
 
 
 def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
-    """Whether a node could lend it one day: once it is idle, back in the cluster, or done with cooling down."""
+    """Whether a node could lend it one day: once it is idle, back in the cluster, or no longer cordoned."""
     return any(_could_ever(node, offer) for node in nodes.values())
 
 

@@ -123,14 +123,14 @@ def _reason(node: Node, offer: Offer, usage: Usage, is_chosen: bool) -> NodeReas
     if refusal is not None and not is_chosen:
         return _refused(refusal)
     if refusal is not None:
-        return NodeReason(node.name, CHOSEN, f"it lends it; as things are now: {refusal.detail}", refusal.could_lend)
+        return NodeReason(node.name, CHOSEN, f"it is the lender; currently: {refusal.detail}", refusal.could_lend)
     kind = offer.ask.kind
     could = most_of(node, offer, usage)
     free = f"{amount_of(kind, max(0, node.free[kind]))} of {describe(kind, node.total[kind])} free"
     in_use = (*offer.used_gpus.get(node.name, ()), *(busy for name, busy in offer.busy.items() if name == node.name))
     detail = "; ".join([f"{free}, it can lend {amount_of(kind, could)}", *in_use])
     if is_chosen:
-        why = "it was asked for by name" if offer.ask.source else "of those that can lend it has the most left"
+        why = "it was requested by name" if offer.ask.source else "of the eligible nodes it has the most left"
         return NodeReason(node.name, CHOSEN, f"{detail}; {why}", could)
     return NodeReason(node.name, COULD_LEND, detail, could)
 

@@ -127,7 +127,7 @@ def _remedy(seen: Observed, ask: Ask, rules: Rules, refusals: list[Refusal]) -> 
                 if one.code is code and _would_lend(seen, ask, rules, one):
                     is_target = code is RefusalCode.COOLING_DOWN and one.node not in rules.cordoned
                     return remedy.format(node=ask.target if is_target else one.node, limit_key=limit)
-    return "work that ends elsewhere would help, or another node"
+    return "freeing capacity on another node would help, or adding a node"
 
 
 def _would_lend(seen: Observed, ask: Ask, rules: Rules, refusal: Refusal) -> bool:

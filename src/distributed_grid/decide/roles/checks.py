@@ -32,7 +32,7 @@ def violations(placement: Placement, workload: Workload, inventory: Inventory) -
             found.append(f"{name}: parts of GPUs do not fit on {describe(GPU, node.free[GPU])}")
         for one in {_class_of(unit, classes): None for unit in units}:
             if one is None:
-                found.append(f"{name}: a unit is not of this workload")
+                found.append(f"{name}: a unit does not belong to this workload")
             elif why := one.why_not_allowed(node):
                 found.append(f"{name}: {why}")
     return found + _over_quota(placement, workload)

@@ -80,7 +80,7 @@ def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: Failure
     """Why the workload ends; empty if it continues."""
     for role in hosted:
         if role.failure_policy == FailurePolicy.FAIL:
-            return f"{who} {failure.what}, and nothing of {role.name} may fail"
+            return f"{who} {failure.what}, and {role.name} allows no failures"
     for role in hosted:
         had = failure.failures.get(role.name, 1)
         if role.failure_budget is not None and had > role.failure_budget:
@@ -90,15 +90,15 @@ def _why_it_ends(failure: Failure, hosted: tuple[RoleSpec, ...], policy: Failure
     if policy is FailurePolicy.CONTINUE:
         return ""
     if policy is FailurePolicy.CONTINUE_WITH_HEALTHY:
-        return "" if failure.left > 0 else f"{who} {failure.what}, and none of {hosted[0].name} is left"
+        return "" if failure.left > 0 else f"{who} {failure.what}, and no member of {hosted[0].name} is left"
     may = _may_restart(hosted)
     if may is None or failure.restarts < may:
         return ""
     if not may:
         return f"{who} {failure.what} and may not be restarted"
     if policy is FailurePolicy.RESTART_GANG:
-        return f"{who} {failure.what} after its gang was restarted {_times(failure.restarts)}, as often as it may be"
-    return f"{who} {failure.what} for the {_nth(failure.restarts + 1)} time and may be restarted {_times(may)}"
+        return f"{who} {failure.what} after its gang was restarted {_times(failure.restarts)}, the maximum"
+    return f"{who} {failure.what} for the {_nth(failure.restarts + 1)} time, and its max_restarts is {may}"
 
 
 def _may_restart(hosted: tuple[RoleSpec, ...]) -> int | None:

@@ -276,7 +276,7 @@ def _nowhere(board: Board, one: UnitClass) -> str:
     closed = [f"{node.name}: {node.closed}" for node in nodes if node.closed and not one.why_not_allowed(node)]
     if closed:
         return f"no node that it may be on can be used: {_few(closed, len(closed))}"
-    return f"it may be on no node: {'; '.join(dict.fromkeys(one.why_not_allowed(node) for node in nodes))}"
+    return f"no node is allowed: {'; '.join(dict.fromkeys(one.why_not_allowed(node) for node in nodes))}"
 
 
 def _pool_is_full(best: Try, one: UnitClass) -> str:

@@ -97,7 +97,7 @@ def reached(seen: RoleRun, role: str, count: int) -> Reached:
     """`seen`: the run as the API shows it, with its pending commands."""
     command = seen.get("pending_command")
     if command is not None and role in command["counts"]:
-        return Reached(f"{role}: {count} asked for; the run has not heard yet")
+        return Reached(f"{role}: {count} requested; the run has not read the request yet")
     found = next(one for one in seen["roles"] if one["role"] == role)
     if found["wanted"] != count:
         because = f" ({found['scaling']})" if found["scaling"] else ""

@@ -99,16 +99,16 @@ def _beyond(scaling: Scaling, value: float) -> Way | None:
 
 def _why_not_now(scaling: Scaling, state: ScalingState, wanted: int, way: Way, now: float) -> str:
     if wanted == state.wanted:
-        return f"and {wanted} is the {'most' if way is Way.UP else 'least'}"
+        return f"and {wanted} is the {'maximum' if way is Way.UP else 'minimum'}"
     if (lasted := now - state.since) < scaling.stable_seconds:
         return f"for {max(0.0, lasted):.3g} of {scaling.stable_seconds:g} s"
     rest = 0.0 if state.changed_at is None else state.changed_at + scaling.cooldown_seconds - now
-    return f"{rest:.3g} s of rest are left after the last change" if rest > 0 else ""
+    return f"{rest:.3g} s of cooldown left after the last change" if rest > 0 else ""
 
 
 def _back_inside(present: int, least: int, most: int, now: float) -> Scaled:
     wanted = least if present < least else most
-    limit = f"the least is {least}" if present < least else f"the most is {most}"
+    limit = f"the minimum is {least}" if present < least else f"the maximum is {most}"
     reason = f"{limit}: from {present} to {wanted}"
     return Scaled(ScalingState(changed_at=now, wanted=wanted), wanted, reason, reason)
 

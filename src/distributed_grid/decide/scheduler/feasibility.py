@@ -165,7 +165,7 @@ def why_not(sought: Sought, name: NodeName) -> str:
     columns, request = sought.columns, sought.request
     row = columns.row[name]
     if (only := request.only_node) is not None and name != only:
-        return _ruled_out(f"only {only} will do")
+        return _ruled_out(f"only {only} is allowed")
     is_home = row == sought.home
     code = columns.refuses[row] if not (is_home and columns.up[row]) else None
     if sought.home >= 0 and columns.cordoned[sought.home]:

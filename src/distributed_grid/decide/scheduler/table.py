@@ -52,7 +52,7 @@ class NodeColumns:
         self.up = np.zeros(count, dtype=bool)
         self.lends = np.zeros(count, dtype=bool)
         self.cordoned = np.zeros(count, dtype=bool)
-        """The node is cooling down: it shares nothing, and its own tasks get nothing new."""
+        """The node is cordoned: it shares nothing, and its own tasks get nothing new."""
         self.refuses: list[RefusalCode | None] = [None] * count
         """Why a node takes no tasks of other nodes; None if it does."""
         self.labels: list[Mapping[str, str]] = [{}] * count

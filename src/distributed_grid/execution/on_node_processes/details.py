@@ -1,4 +1,4 @@
-"""All about one process that decides whether it can run elsewhere."""
+"""The facts about one process that decide whether it can run on another node."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ def describe(
     command, cwd, uid = command_of(stat.pid), link(f"/proc/{stat.pid}/cwd"), uid_of(stat.pid)
     environment = environment_of(stat.pid)
     uses_ray = "/_raylet.so" in read(f"/proc/{stat.pid}/maps")
-    # Such a process cannot move. Its memory and files are read roughly: all of them would cost more than the rest.
+    # Such a process cannot move, so its memory and files are only estimated: reading all of them is slow.
     stays = uses_ray or holds_ray or stat.pid == 1 or stat.name in RAY_NODE
     opened = [one for member in ([stat] if stays else family) for one in _open_files(member.pid)]
     sockets = _sockets(stat.pid, {target for _, _, target, _ in opened if target.startswith("socket:")}, texts)
@@ -95,14 +95,14 @@ def _resident(family: list[Stat]) -> int:
 
 
 def _read_once(path: str, texts: dict[str, str], key: str = "") -> str:
-    """A file that the kernel makes anew at some cost, for each who reads it."""
+    """A file that the kernel generates anew, at some cost, for every reader."""
     if (key or path) not in texts:
         texts[key or path] = read(path)
     return texts[key or path]
 
 
 def _memory(family: list[Stat], texts: dict[str, str]) -> int:
-    """Pages that forks share count once: the kernel tells each one's part, but has to walk all its pages for that."""
+    """Pages shared by forks count once: the kernel knows each one's share, but walks all pages to compute it."""
     resident = _resident(family)
     if len(family) == 1 or resident > _MOST_WALKED:
         return resident
@@ -112,7 +112,7 @@ def _memory(family: list[Stat], texts: dict[str, str]) -> int:
 
 
 def _open_files(pid: int) -> list[tuple[int, int, str, bool]]:
-    """Process, descriptor, what it leads to, and whether that may be written."""
+    """For each open file: process, descriptor, target, and whether it is writable."""
     found = []
     with contextlib.suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
@@ -144,7 +144,7 @@ def _files(
     program: str | None,
     mounts: dict[str, bool],
 ) -> list[dict[str, Any]]:
-    """Everything that it needs to find where it goes, each with what it has to do with it."""
+    """Every file that must exist on the other node, with the role that it plays."""
     outputs = {target for pid, number, target, is_written in opened if pid == root and number in (1, 2) and is_written}
     roles: dict[str, str] = {}
     for path in _named(command, cwd):
@@ -170,7 +170,7 @@ def _files(
 
 
 def _named(command: list[str], cwd: str) -> list[str]:
-    """The files that its arguments name, also as `--option=file`, and that are there now."""
+    """The existing files that its arguments name, including `--option=file`."""
     parts = [part for argument in command[1:] for part in (argument, argument.partition("=")[2]) if part]
     paths = [os.path.join(cwd, part) for part in parts if len(part) < _LONGEST_PATH and "\n" not in part]
     return [os.path.normpath(path) for path in paths if os.path.exists(path)]
@@ -208,7 +208,7 @@ def _service(pid: int) -> str | None:
 
 
 def _sockets(pid: int, opened: set[str], texts: dict[str, str]) -> tuple[int, int]:
-    """On how many of these it listens, and how many lead to other programs.
+    """How many of these sockets listen, and how many are connected to other programs.
 
     A pair of nameless Unix sockets is how a program talks to its own children, and is not counted. All processes of a
     network namespace have the same tables.

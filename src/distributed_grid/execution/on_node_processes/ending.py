@@ -13,7 +13,7 @@ _KILLED_S: Final = 5.0
 
 
 def stop(pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
-    """Ask it and all below it to end, wait, and kill what is left after `grace_s`.
+    """Ask the process and its descendants to end, wait, and kill what is left after `grace_s`.
 
     `was_there`: it was still the process that is meant; if not, nothing is touched. `ended`: nothing of it is left.
     """
@@ -21,11 +21,11 @@ def stop(pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
         return {"was_there": False, "ended": True, "killed": 0}
     family = tree(pid, everything())
     _signal(family, signal.SIGTERM)
-    _signal(family, signal.SIGCONT)  # a stopped one would not hear it
+    _signal(family, signal.SIGCONT)  # a stopped process does not handle SIGTERM
     left = _wait(family, grace_s)
     killed = len(left)
     if left:
-        # What it started meanwhile goes with it.
+        # Also processes that were started in the meantime.
         left = list({one.pid: one for member in left for one in [member, *tree(member.pid, everything())]}.values())
         _signal(left, signal.SIGKILL)
         left = _wait(left, _KILLED_S)
@@ -40,7 +40,7 @@ def _signal(family: list[Stat], number: int) -> None:
 
 
 def _wait(family: list[Stat], within_s: float) -> list[Stat]:
-    """Those that are still there in the end; one that only waits to be noticed by its parent has ended."""
+    """The processes that are still alive after that time; zombies count as ended."""
     deadline = time.monotonic() + within_s
     while True:
         left = [one for one in family if (now := same(one.pid, one.created_at)) is not None and now.state not in "ZX"]

@@ -1,4 +1,4 @@
-"""Which processes of a node are heavy, what one is, and what one would find here."""
+"""Which processes of a node are heavy, the facts about one, and which files it would find on this node."""
 
 import os
 import time
@@ -46,7 +46,7 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
 
 
 def look_at(pid: int) -> dict[str, Any]:
-    """The same of one process, whatever it weighs; none if there is no such process."""
+    """The same facts for one process, heavy or not; empty if there is no such process."""
     stats, cores, wanted = _measured(lambda seen: tree(pid, seen))
     stat = stats.get(pid)
     told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here(), {})
@@ -54,7 +54,7 @@ def look_at(pid: int) -> dict[str, Any]:
 
 
 def find_here(paths: list[str]) -> dict[str, Any]:
-    """Whom work runs as on this node, and what it finds under these paths."""
+    """The user that work runs as on this node, and which of these files exist here."""
     mounts = mounts_here()
     found = (file_facts(path, mounts) for path in paths)
     return {
@@ -66,7 +66,7 @@ def find_here(paths: list[str]) -> dict[str, Any]:
 
 
 def environment(pid: int, created_at: float, names: list[str]) -> dict[str, str]:
-    """The values that a process was started with, of these names; raises if it is not there any more."""
+    """The values of these variables in a process's environment; raises if the process has ended."""
     found = environment_of(pid)
     if same(pid, created_at) is None:
         raise ProcessLookupError(f"process {pid} has ended")

@@ -42,7 +42,7 @@ class Stat(NamedTuple):
 
 
 def read(path: str) -> str:
-    """The text of a small file; nothing if it is not there, or not for us."""
+    """The text of a small file; empty if it does not exist or is not readable."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return file.read().decode(errors="surrogateescape")
     return ""
@@ -79,7 +79,7 @@ def everything() -> dict[int, Stat]:
 
 
 def waited_s(pid: int) -> float:
-    """How long its threads have been ready to run and had no core: nothing where the kernel does not count it."""
+    """How long its threads were ready to run but had no core; zero where the kernel does not count this."""
     total = 0
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -92,7 +92,7 @@ def waited_s(pid: int) -> float:
 
 
 def same(pid: int, created_at: float) -> Stat | None:
-    """The process that was meant; None if it is gone, also where its number was given to another since."""
+    """The process with this id and creation time; None if it has ended, even if its id was reused."""
     found = stat_of(pid)
     return found if found is not None and abs(found.created_at - created_at) < 0.5 / TICKS else None
 
@@ -105,7 +105,7 @@ def children_in(stats: dict[int, Stat]) -> dict[int, list[int]]:
 
 
 def tree(root: int, stats: dict[int, Stat], children: dict[int, list[int]] | None = None) -> list[Stat]:
-    """A process and all below it, the upper ones first. `children`: of `children_in`, for callers that ask often."""
+    """A process and its descendants, parents first. `children`: from `children_in`, for repeated calls."""
     children = children_in(stats) if children is None else children
     found, left = [], [root]
     while left:
@@ -120,7 +120,7 @@ RAY_NODE: Final = ("raylet", "gcs_server")
 
 
 def family_of(root: int, stats: dict[int, Stat], children: dict[int, list[int]] | None = None) -> list[Stat]:
-    """A process and all that it started, without Ray nodes: what runs below a raylet belongs to that node."""
+    """A process and its descendants, except Ray nodes: what runs below a raylet belongs to that node."""
     children = children_in(stats) if children is None else children
     found, left = [], [root]
     while left:
@@ -137,7 +137,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """What it was started with."""
+    """The variables that the process was started with."""
     pairs = (entry.partition("=") for entry in read(f"/proc/{pid}/environ").split("\0"))
     return {name: value for name, is_one, value in pairs if is_one and name}
 
@@ -159,7 +159,7 @@ def user_name(uid: int) -> str:
 
 
 def machine() -> str:
-    """Names what sees the same processes and files: the boot of a kernel, and what is mounted for us."""
+    """Identifies a view of processes and files: the kernel's boot id and this process's mount namespace."""
     return f"{read('/proc/sys/kernel/random/boot_id').strip()} {link('/proc/self/ns/mnt')}"
 
 
@@ -173,7 +173,7 @@ def own_raylet() -> int:
 
 
 def network_mounts() -> list[str]:
-    """Where file systems are mounted that other machines may have as well."""
+    """The mount points of file systems that other machines may also mount."""
     lines = (line.split() for line in read("/proc/self/mounts").splitlines())
     return [fields[1] for fields in lines if len(fields) > 2 and fields[2].startswith(_NETWORK)]
 
@@ -206,7 +206,7 @@ def mounts_here() -> dict[str, bool]:
 
 
 def _is_network(path: str, mounts: dict[str, bool]) -> bool:
-    """By the mount that is nearest above it."""
+    """Decided by the nearest mount point above the path."""
     while path not in mounts and path not in ("/", ""):
         path = os.path.dirname(path)
     return mounts.get(path, False)

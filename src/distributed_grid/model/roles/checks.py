@@ -61,11 +61,11 @@ def name(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise Wrong(f"must be a name, not {shown(value)}")
     if len(value) > _LONGEST_NAME:
-        raise Wrong(f"must have at most {_LONGEST_NAME} letters, not {len(value)}")
+        raise Wrong(f"must have at most {_LONGEST_NAME} characters, not {len(value)}")
     if not is_plain_word(value):
-        raise Wrong(f"a name has no spaces and no '/', unlike {value!r}")
+        raise Wrong(f"must not contain spaces or '/', but is {value!r}")
     if not value.isascii():
-        raise Wrong(f"a name has only ASCII letters, digits and signs, as Ray needs it, unlike {value!r}")
+        raise Wrong(f"must contain only ASCII characters, as Ray requires, but is {value!r}")
     return value
 
 
@@ -73,7 +73,7 @@ def role_name(value: object) -> str:
     """A name that stays recognisable next to others, as the names of the roles in one process are shown."""
     found = name(value)
     if "+" in found:
-        raise Wrong(f"the name of a role has no '+', which joins those that share a process, unlike {found!r}")
+        raise Wrong(f"must not contain '+', which joins roles that share a process, but is {found!r}")
     return found
 
 
@@ -114,7 +114,7 @@ def amount(kind: str) -> Callable[[object], float | int]:
         if kind != MEMORY and Decimal(str(value)) * scale(kind) != units:
             raise Wrong(f"Ray counts in ten-thousandths; use {units / scale(kind):g} instead of {value}")
         if kind == GPU and units > scale(GPU) and units % scale(GPU):
-            raise Wrong(f"a part of a GPU, or whole ones: {value} {unit_label(kind)} is neither")
+            raise Wrong(f"must be a fraction of one GPU, or whole GPUs, not {value} {unit_label(kind)}")
         return found
 
     return check
@@ -140,7 +140,7 @@ def texts(value: object) -> tuple[str, ...]:
     found = tuple(value)
     for one in found:
         if not isinstance(one, str) or not one.strip():
-            raise Wrong(f"must be a list of words, and {shown(one)} is none")
+            raise Wrong(f"must be a list of words, but {shown(one)} is not a word")
     return tuple(dict.fromkeys(found))
 
 

@@ -41,7 +41,7 @@ def allow_list(value: object) -> tuple[str, ...]:
     found = texts(value)
     for one in found:
         if not _PATTERN.fullmatch(one):
-            raise Wrong(f"{one!r} is neither a variable's name nor a pattern such as WANDB_*")
+            raise Wrong(f"{one!r} is neither a variable name nor a pattern such as WANDB_*")
         _check_not_protected(one)
     return found
 
@@ -55,7 +55,7 @@ def additions(value: object) -> dict[str, str]:
         if not isinstance(text, str):
             raise Wrong(f'{key} must be text, not {text!r}; quotes make it text: "{text}"')
         if "\0" in text:
-            raise Wrong(f"{key} has a NUL in it, which no environment can hold")
+            raise Wrong(f"{key} contains a NUL character, which environment variables cannot")
         found[key] = text
     return found
 
@@ -63,7 +63,7 @@ def additions(value: object) -> dict[str, str]:
 def _check_names(names: Iterable[str]) -> None:
     for one in names:
         if not _NAME.fullmatch(one):
-            raise Wrong(f"{one!r} is not a variable's name")
+            raise Wrong(f"{one!r} is not a valid variable name")
         _check_not_protected(one)
 
 

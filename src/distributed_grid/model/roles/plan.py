@@ -194,7 +194,7 @@ class Reason:
     detail: str
 
     def describe(self) -> str:
-        return f"{'+'.join(self.roles)}: {self.placed} of {self.asked} have a place: {self.detail}"
+        return f"{'+'.join(self.roles)}: {self.placed} of {self.asked} placed: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)

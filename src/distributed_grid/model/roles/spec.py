@@ -230,7 +230,7 @@ def _class(value: object) -> type | str | None:
     if isinstance(value, str) and _CLASS.fullmatch(value):
         return value
     if callable(getattr(value, "options", None)) or hasattr(value, "__ray_metadata__"):
-        raise Wrong("give the class itself, not what ray.remote made of it")
+        raise Wrong("pass the class itself, not the result of ray.remote")
     raise Wrong(f'must be a class, or "module:Class", not {checks.shown(value)}')
 
 

@@ -123,7 +123,7 @@ class Workload:
         first = group[0]
         for other in group[1:]:
             if other.colocation != first.colocation:
-                said = f"{first.name} shares a {first.colocation} in {first.colocation_group}, so this one must, too"
+                said = f"must be {first.colocation}, like that of {first.name} in the same colocation group"
                 problems.add(_at(other, "colocation"), said)
             if (other.least, other.most) != (first.least, first.most):
                 said = f"{_many(other)}, but {first.name}, in the same colocation group, has {_many(first)}"
@@ -132,7 +132,7 @@ class Workload:
             _check_environment(problems, group)
         following = [role for role in group if role.follows is not None]
         for role in following[1:]:
-            said = f"{following[0].name}, in the same colocation group, already defines it for all; only one may"
+            said = f"{following[0].name}, in the same colocation group, already defines it for the group; only one may"
             problems.add(_at(role, "scaling"), said)
         pools = {role.pool: role for role in group if role.pool is not None}
         for pool, role in [*pools.items()][1:]:
@@ -155,7 +155,7 @@ def _check_names(problems: Problems, what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            problems.add((what, name), "the name is used twice; each needs its own")
+            problems.add((what, name), "duplicate name; names must be unique")
         seen.add(name)
 
 

@@ -22,7 +22,7 @@ _WHY_NONE: Final = {
 _WHY_SILENT: Final = {
     "GPU_IS_LOST": "the driver lost it: reset it, or restart the machine",
     "NO_PERMISSION": "this user or container may not see it",
-    "NOT_FOUND": "it is not there any more",
+    "NOT_FOUND": "the device no longer exists",
 }
 
 

@@ -73,7 +73,7 @@ def timed_out(endpoint: Endpoint, method: str, within_s: float | None) -> CallTi
     error = CallTimedOut(
         f"{_who(endpoint)} {said}{_within(within_s)}",
         because=[endpoint.why] if away and endpoint.why else [],
-        try_next=None if away else "It continues there. options(deadline_s=...) waits longer.",
+        try_next=None if away else "The call continues on the member. To wait longer: options(deadline_s=...).",
     )
     error.role, error.ranks = endpoint.role, (endpoint.rank,)
     return error
@@ -90,7 +90,7 @@ def not_up(endpoint: Endpoint, within_s: float | None) -> CallTimedOut:
     error = CallTimedOut(
         f"{_who(endpoint)} was not up{_within(within_s)}",
         because=["its constructor, or on_peers(), has not returned"],
-        try_next="startup_deadline_seconds of the role gives it longer.",
+        try_next="To allow more time: startup_deadline_seconds of the role.",
     )
     error.role, error.ranks = endpoint.role, (endpoint.rank,)
     return error
@@ -114,7 +114,7 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
     error = CallTimedOut(
         f"{answered} of {asked} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",
         because=[error.message for error in late[:_MOST_TOLD] if error.because],
-        try_next="They continue there. options(deadline_s=...) waits longer.",
+        try_next="The calls continue on the members. To wait longer: options(deadline_s=...).",
     )
     error.role, error.ranks = late[0].role, ranks
     return error
@@ -152,7 +152,7 @@ def _raised_in(traceback: str) -> str:
     lines = traceback.splitlines()
     frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] :] if frames else lines
-    return next((line for line in after if line.strip() and not line.startswith("  ")), "it did not say why")
+    return next((line for line in after if line.strip() and not line.startswith("  ")), "no reason was given")
 
 
 def _within(seconds: float | None) -> str:

@@ -203,7 +203,7 @@ def _packed(spec: RoleSpec) -> Packed:
         return Packed(spec.config, frozen=False)
     except Exception as error:  # (pickling runs user code, which raises anything)
         raise InvalidRole(
-            f"The config of the role {spec.name} cannot be copied, so no member could have its own",
+            f"The config of the role {spec.name} cannot be copied, and every member needs its own copy",
             because=[f"{type(error).__name__}: {error}"],
-            try_next="Make what cannot travel (locks, connections, open files) in the constructor.",
+            try_next="Create locks, connections and open files in the constructor instead.",
         ) from error

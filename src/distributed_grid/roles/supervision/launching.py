@@ -45,7 +45,7 @@ class Launching:
                 except NotHeld as refused:
                     error, tries = self._explain(refused), tries + 1
                     if tries < _TRIES:
-                        self._progress(f"another program took the room; tried again: {error.because[0]}")
+                        self._progress(f"another program took the capacity; retrying: {error.because[0]}")
                         continue
                 else:
                     self._p.wanted = found.counts
@@ -53,7 +53,7 @@ class Launching:
             left = until - time.monotonic()
             if left <= 0:
                 raise error
-            self._progress(f"it waits for room, for {left:.0f} s more: {(*error.because, error.message)[0]}")
+            self._progress(f"waiting for capacity, {left:.0f} s left: {(*error.because, error.message)[0]}")
             time.sleep(min(_LOOK_AGAIN_S, left))
 
     def _explain(self, refused: NotHeld) -> NoCapacity:
@@ -96,7 +96,7 @@ class Launching:
         return StartTimedOut(
             f"{up} of {len(process_set.by_name)} actors of {self._p.name} were up in time",
             because=[*told, *more],
-            try_next="A constructor that needs longer: startup_deadline_seconds of its role.",
+            try_next="If a constructor needs longer, raise startup_deadline_seconds of its role.",
         )
 
 

@@ -66,9 +66,9 @@ class Borrowing:
         if self.borrows_for(spec.name):
             self._tries[group] += 1
             if self._tries[group] < _TRIES:
-                return f"{why}; it was given a boost, which is not visible yet"
+                return f"{why}; a boost was granted, but is not visible yet"
             self._return([one for one in self._of(spec.name) if one.above >= there])
-            return f"{why}; it was given a boost, and another program took the room"
+            return f"{why}; a boost was granted, but another program took the capacity"
         if client is None or scaling is None or not scaling.boost or not suggested:
             return why
         granted: list[Borrowed] = []
@@ -89,7 +89,7 @@ class Borrowing:
             self._borrowed.append(granted[-1])
             self._p.note(f"{spec.name} borrows for its next member: {boost.command}")
         self._tries[group] = 0
-        return f"{why}; it was given a boost"
+        return f"{why}; a boost was granted"
 
     def look(self) -> None:
         """Give back boosts for more members than wanted, and renew the rest."""
@@ -156,7 +156,7 @@ class Leaving:
             for process in together:
                 if many := _calls(process):
                     given_s = process.status.finish_s
-                    self._p.note(f"{process.title} had {many} calls {given_s:g} s after it was to go, and was ended")
+                    self._p.note(f"{process.title} still had {many} calls after {given_s:g} s, and was terminated")
             self._end(together)
 
     def finishing(self) -> list[str]:
@@ -180,7 +180,7 @@ class Leaving:
             index = together[0].spec.index
             if index < count and {*roles} == {role for process in together for role in process.key}:
                 self._p.process_set.send([(process, Recalled()) for process in together])
-                self._p.note(f"{'+'.join(roles)} {index} was to go, and stays")
+                self._p.note(f"{'+'.join(roles)} {index} is no longer being removed")
 
     def _end(self, processes: Sequence[ManagedProcess]) -> None:
         if processes:
@@ -286,9 +286,9 @@ class Resizing:
 
     def _undo_addition(self, new: Newcomers, failed: Fault) -> None:
         why = f"{failed.process.title} {failed.what} on {failed.process.spec.node}: {failed.why}"
-        self.leaving.leave(new.processes, f"{why}, and it came with that")
+        self.leaving.leave(new.processes, f"{why}, and this member was added together with it")
         there = self._p.process_set.count(new.role)
-        self._p.note(f"{new.role} does not get {new.count} members, and has {there} again: {why}")
+        self._p.note(f"{new.role} could not grow to {new.count} members and is back at {there}: {why}")
         for role in self._p.together(new.role):
             self._p.wanted[role] = there
             self._p.short[role] = "\n".join(filter(None, (why, failed.remote_traceback.strip())))

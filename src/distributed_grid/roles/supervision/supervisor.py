@@ -150,7 +150,7 @@ def _at(moment: float) -> str:
 _TICK_S: Final = 0.25
 _COMMANDS_S: Final = 0.5
 _TELL_S: Final = 2.0
-_DROPPED: Final = "the program holds neither its manager nor any of its members any more"
+_DROPPED: Final = "the program no longer references its manager or any of its members"
 
 
 class Supervisor:
