@@ -125,4 +125,4 @@ def test_a_run_takes_the_list_of_the_running_grid_and_without_one_there_is_none(
 
     run = Run(Workload("w", (RoleSpec("r", Sync),)), "run-1", Surveyor(controller), places, silent_after_s=60)
 
-    assert env_vars(run._p.process_set.hosting) == expected
+    assert env_vars(run.parts.process_set.hosting) == expected

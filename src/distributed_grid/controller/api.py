@@ -122,7 +122,7 @@ def make_app(
         body = body or {}
         force = body.get("force", False)
         wait_s = waiting_time(body.get("wait_seconds", 30), LONGEST_RETURN_WAIT_S)
-        told = f"all boosts end{', also those in use' if force else ''}, and grid leaves the cluster"
+        told = f"all boosts end{', including those in use' if force else ''}, and grid leaves the cluster"
         engine.parts.journal.note("stop_asked", told, who=asker.name)
         released = await engine.give_all_back(force=force, wait_s=wait_s, who=asker.name)
         try:

@@ -88,7 +88,7 @@ def _resources(key: str, value: object) -> ResourceVector:
 
 def _agrees(key: str, value: object, expected: object) -> None:
     if value != expected:
-        raise ValueError(f"{key} is {value!r} where the rest says {expected!r}")
+        raise ValueError(f"{key} is {value!r}, but the other fields say {expected!r}")
 
 
 _FILE: Final = Codec(

@@ -70,7 +70,7 @@ def counter_offer(refused: Refused) -> str | None:
         return None
     if (units := cut_off(ask.kind, best.could_lend)) == 0:
         return None
-    how = command(replace(ask, units=units, source=best.node)) or "ask for that much"
+    how = command(replace(ask, units=units, source=best.node)) or "request that amount"
     return f"{describe(ask.kind, units)} can be lent by {best.node}: {how}"
 
 

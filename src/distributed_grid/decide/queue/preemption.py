@@ -347,5 +347,5 @@ def _can_be_met(ask: Ask, capacity: Snapshot, rules: Rules) -> bool:
 
 def _reason(ask: Ask, claim: Claim) -> str:
     if claim.is_guaranteed:
-        return f"team {ask.team} asks for what is guaranteed to it: {ask.describe()}"
-    return f"a request of {ask.priority} priority goes before it: {ask.describe()}"
+        return f"team {ask.team} requests its guaranteed capacity: {ask.describe()}"
+    return f"a request of {ask.priority} priority takes precedence: {ask.describe()}"

@@ -214,7 +214,7 @@ class Supervisor:
         try:
             self.tick()
         except Exception as error:  # noqa: BLE001 (the run's record tells it, not only the log)
-            self._p.note(f"looking after the run failed, and is tried again: {said_by(error)}")
+            self._p.note(f"a supervision round failed; retrying: {said_by(error)}")
 
     def tick(self) -> None:
         before = self._shape()
@@ -275,7 +275,7 @@ class Supervisor:
             )  # if this raises, this process's own requests are kept
             if pending_command is not None:
                 if pending_command["down"]:
-                    self.on_down("it was asked to go down", RunState.ENDED)
+                    self.on_down("a shutdown was requested", RunState.ENDED)
                     return True
                 self._commands.extend(pending_command["counts"].items())
         while self._commands:
