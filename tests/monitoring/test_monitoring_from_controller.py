@@ -31,7 +31,7 @@ class Client:
 def test_an_error_of_the_controller_or_of_a_callback_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(from_controller, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(from_controller, "LOOK_EVERY_S", 0.01)
 
     async def main() -> list[str]:
         told: list[str] = []

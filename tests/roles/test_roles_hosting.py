@@ -42,7 +42,7 @@ class ActorClass:
 
 @pytest.fixture(autouse=True)
 def _actors_that_are_only_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Hosting, "_actor_class", lambda self, roles: ActorClass())
+    monkeypatch.setattr(Hosting, "actor_class", lambda self, roles: ActorClass())
 
 
 def connected(monkeypatch: pytest.MonkeyPatch, **runtime_env: Any) -> None:

@@ -57,7 +57,7 @@ class Controller:
 def controller(monkeypatch: pytest.MonkeyPatch) -> Any:
     controller = Controller()
     monkeypatch.setattr(places, "GridClient", lambda _: controller)
-    monkeypatch.setattr(places, "_LOOK_S", 0.01)
+    monkeypatch.setattr(places, "LOOK_S", 0.01)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: type("C", (), {"get_worker_id": lambda _: "w"})())
     return controller
 

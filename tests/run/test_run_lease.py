@@ -107,8 +107,8 @@ def test_the_lease_is_renewed_after_an_unforeseen_error(
 def test_the_progress_is_shown_after_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
     controller: Any = Controller(fails_at=2)
     monkeypatch.setattr(progress, "GridClient", lambda _, **__: controller)
-    monkeypatch.setattr(progress, "_EVERY_S", 0.01)
-    monkeypatch.setattr(progress, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    monkeypatch.setattr(progress, "SETTLED_S", 0.0)
     shown: list[str] = []
     reports: Any = SimpleNamespace(jobs=())
     told = Progress(controller, controller.boost(), "r1", lambda *_: False, reports, shown.append, is_private=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distributed_grid.wire.audit import Event
     from distributed_grid.wire.nodes import NodeForecast, NodePressure
 
-_LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 1.0
 _EVENTS: Final = {"pressure_high": True, "pressure_low": False}
 
 
@@ -54,7 +54,7 @@ class ControllerSource:
         return sum(one["count"] for one in self._client.demand()["demand"])
 
     async def changes(self, tell: PressureCallback) -> None:
-        await Loop("looking for changes of pressure", lambda: self._tell_news(tell), lambda: _LOOK_EVERY_S).run()
+        await Loop("looking for changes of pressure", lambda: self._tell_news(tell), lambda: LOOK_EVERY_S).run()
 
     async def _tell_news(self, tell: PressureCallback) -> None:
         # Ask for one event more than is new. A controller that does not have it is a new one, and numbers from the

@@ -15,8 +15,8 @@ from distributed_grid.run.signals import signals_blocked
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, RayDriver, WorkStatus
 
-_EVERY_S: Final = 1.0
-_SETTLED_S: Final = 1.5
+EVERY_S: Final = 1.0
+SETTLED_S: Final = 1.5
 _ASKING_COSTS: Final = 20
 """The pause is at least this many times the last answer's time, so a run of many tasks is polled less often."""
 _MOST_JOBS: Final = 64
@@ -75,7 +75,7 @@ class Progress:
         """What the run does in its lease, if the controller can see it."""
         self.outside: Mapping[str, int] = {}
         """Name -> how many of these the run's jobs have run outside the lease."""
-        self._pause_s = _EVERY_S
+        self._pause_s = EVERY_S
         self._loop = ThreadLoop("grid-run-progress", self._watch, lambda: self._pause_s, waits_first=True)
         with signals_blocked():  # signals are for the main thread
             self._loop.start()
@@ -83,12 +83,12 @@ class Progress:
     def finish(self) -> None:
         """Take a last look, for the summary: Ray records what its workers did last a second later."""
         self._loop.stop(within_s=10)
-        deadline = time.monotonic() + _SETTLED_S
+        deadline = time.monotonic() + SETTLED_S
         self._look()
         if self._looked_into != self.jobs:  # this look has found new jobs
             self._look()
         while self.work and self.work["running"] + self.work["waiting"] and time.monotonic() < deadline:
-            time.sleep(_SETTLED_S / 10)
+            time.sleep(SETTLED_S / 10)
             self._look()
         self._client.close()
 
@@ -114,7 +114,7 @@ class Progress:
         if self.work is not None:
             self.cpu_seconds += self.work["cpus_in_use"] * (now - self._watched_at)
         self._watched_at = now
-        self._pause_s = max(_EVERY_S, _ASKING_COSTS * (now - asked))
+        self._pause_s = max(EVERY_S, _ASKING_COSTS * (now - asked))
         self._show(self.line())
 
     @property

@@ -68,7 +68,7 @@ class Hosting:
     def start(self, spec: ProcessSpec, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
         """The actor's handle, at once. The actor comes up in the background."""
         env = environment_of([self._spec(role) for role in spec.roles], self._caller, self._env_allow)
-        made = self._actor_class(spec.roles).options(
+        made = self.actor_class(spec.roles).options(
             name=spec.name,
             namespace=NAMESPACE,
             max_restarts=0,
@@ -105,7 +105,7 @@ class Hosting:
             self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
         return self._packed[role]
 
-    def _actor_class(self, roles: tuple[str, ...]) -> Any:
+    def actor_class(self, roles: tuple[str, ...]) -> Any:
         if roles not in self._actors:
             self._actors[roles] = self._make_actor_class(roles)
         return self._actors[roles]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LEASE_S: Final = 120.0
 """How long a lease lasts without renewal. It ends sooner if Ray reports that its owner is gone."""
-_LOOK_S: Final = 1.0
+LOOK_S: Final = 1.0
 """Members must hear soon of a reclaim: the grace period runs from the request."""
 
 
@@ -155,7 +155,7 @@ class Leases:
         if self._loop is None:
             client = GridClient(self._client.home)
             self._loop = ThreadLoop(
-                "grid-roles-leases", lambda: self._keep(client), lambda: _LOOK_S, waits_first=True, at_end=client.close
+                "grid-roles-leases", lambda: self._keep(client), lambda: LOOK_S, waits_first=True, at_end=client.close
             )
             self._loop.start()
         return Held(holding, node_id, granted["placement_group"], granted["boost_id"])
