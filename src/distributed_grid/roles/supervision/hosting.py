@@ -106,6 +106,7 @@ class Hosting:
         return self._packed[role]
 
     def actor_class(self, roles: tuple[str, ...]) -> Any:
+        """Ray's class of the actors that host these roles, made once."""
         if roles not in self._actors:
             self._actors[roles] = self._make_actor_class(roles)
         return self._actors[roles]
