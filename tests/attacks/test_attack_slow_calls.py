@@ -241,7 +241,7 @@ def test_who_asks_for_a_survey_while_too_many_of_all_callers_wait_is_not_told_th
         go_on.set()
 
         assert (status, answer["error"]["code"]) == (503, "TOO_BUSY")
-        assert answer["error"]["message"] == "1 surveys of the nodes' processes already wait"
+        assert answer["error"]["message"] == "1 surveys of the nodes' processes are already waiting"
         assert "for all callers" in answer["error"]["because"][0]
         assert {first.result(PATIENCE_S)[0], second.result(PATIENCE_S)[0]} == {200}
 

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click import unstyle
+from builders import reading
 from click.testing import CliRunner, Result
 from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.tables import boost_rows
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
 from distributed_grid.model.leases import Purpose
 from distributed_grid.model.times import parse_instant
@@ -155,8 +153,15 @@ def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
 
 
 def test_a_warning_of_many_boosts_is_one_line(served: ServedGrid) -> None:
-    boosts = [lease(served) | {"warnings": ["b's machine has fewer cores"]} for _ in range(3)]
-    lines = [
-        line for row in boost_rows(boosts, Canvas()) for line in unstyle(row).splitlines() if "fewer cores" in line
-    ]
-    assert lines == [f"{', '.join(boost['boost_id'][:8] for boost in boosts)}: b's machine has fewer cores"]
+    served.telemetry.answers["a"] = reading(cpus=8.0, cpu_used=1.0)
+    served.measure()
+    boosts = []
+    for _ in range(3):
+        served.in_its_loop(served.engine.parts.look())  # so that each grant knows of the others
+        boosts.append(lease(served))
+    del served.telemetry.answers["a"]
+    served.measure()
+    for words in (("boost", "status"), ("cluster", "status"), ("node", "show", "a")):
+        lines = [line for line in typed(*words).output.splitlines() if "a's machine has 8 CPUs" in line]
+        assert len(lines) == 1, words
+        assert {*lines[0].partition(":")[0].split(", ")} == {boost["boost_id"][:8] for boost in boosts}

@@ -68,6 +68,30 @@ def test_a_queue_holds_a_boost_that_says_hold_and_it_is_told_who(lab: WholeGrid)
     assert "work" in lab.parts.notes[boost.id][0]
 
 
+def test_a_boost_that_is_held_is_an_event_once_and_then_at_most_every_five_minutes(lab: WholeGrid) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, on_grace_end=OnGraceEnd.HOLD)))
+    lab.cluster.queue("b", 200)
+    lab.run(lab.service.release(boost.id, grace_s=0.5, wait_s=0.0))
+    told: set[str] = set()
+
+    def work_on(seconds: int) -> list[str]:
+        """A task ends and another one begins every ten seconds."""
+        for _ in range(seconds // 10):
+            lab.wait(5.0)
+            running = lab.cluster.running("b")
+            note = lab.parts.notes[boost.id][0]
+            assert any(f"pid {pid}" in note for pid in running), "it is up to date"
+            told.add(note)
+            lab.cluster.finish(running[0])
+            lab.wait(5.0)
+        return lab.events("held")
+
+    assert len(work_on(290)) == 1
+    assert len(told) > 20
+    assert len(work_on(30)) == 2
+    assert len(work_on(60)) == 2
+
+
 def test_a_boost_released_while_reconciler_completes_its_grant_is_released(make_grid: Callable[..., WholeGrid]) -> None:
     """A reply was lost, so reconciler completes the grant; meanwhile the user asks it back."""
     for seed in range(6):

@@ -8,12 +8,20 @@ from builders import ask, cpu
 from fake_cluster import FakeCluster
 from whole_grid import WholeGrid, at_home, together
 
-from distributed_grid.errors import GridError, NoCapacity, RequestNotFound, StoreBroken, TargetNotFound
+from distributed_grid.errors import (
+    GridError,
+    NoCapacity,
+    RequestNotFound,
+    SourceNotFound,
+    StoreBroken,
+    TargetNotFound,
+    UnknownResource,
+)
 from distributed_grid.leases.reclaim import cordon, uncordon
 from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
-from distributed_grid.model.requests import Waiting
+from distributed_grid.model.requests import Ask, Waiting
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -110,6 +118,36 @@ def test_what_makes_no_sense_does_not_wait(lab: WholeGrid) -> None:
     with pytest.raises(TargetNotFound):
         lab.run(lab.service.enqueue(ask("nowhere")))
     assert not waiting_ids(lab)
+
+
+@pytest.mark.parametrize(
+    ("wish", "error"),
+    [
+        (ask("b", "mem", 4), UnknownResource),
+        (ask("b", along=(("mem", 4),)), UnknownResource),
+        (ask("nowhere"), TargetNotFound),
+        (ask("b", source="nowhere"), SourceNotFound),
+    ],
+)
+@pytest.mark.parametrize("old_view_s", [0.0, 60.0])
+def test_nor_does_it_wait_behind_others_or_on_an_old_view(
+    lab: WholeGrid, wish: Ask, error: type[GridError], old_view_s: float
+) -> None:
+    full(lab)
+    waiting = lab.run(lab.service.enqueue(ask("b", amount=2)))
+    lab.clock.now += old_view_s
+    asked_at = lab.clock.now
+    with pytest.raises(error):
+        lab.run(lab.service.request(wish, wait_s=3600.0))
+    assert lab.clock.now - asked_at < 1.0
+    assert waiting_ids(lab) == [waiting.id]
+
+
+def test_a_kind_that_a_node_has_just_brought_along_is_not_unknown(lab: WholeGrid) -> None:
+    lab.wait(1.0)
+    lab.cluster.add_node("d", cpus=4, fast_disk=2)
+    lease = lab.run(lab.service.request(ask("b", "fast_disk", 1)))
+    assert (lease.source, lease.state) == ("d", LeaseState.ACTIVE)
 
 
 def test_a_full_disk_takes_no_request_that_is_to_wait_and_ends_none(lab: WholeGrid) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from distributed_grid import threads
 from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.port import Cluster, Group, Holder, Mechanism, NodeView, says_who, youngest_covering
+from distributed_grid.execution.port import Cluster, Group, Holder, Mechanism, NodeView, youngest_covering
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.ledger import Ledger
 from distributed_grid.model.leases import Delivery, Lease
@@ -194,9 +194,6 @@ class Applier:
         if lease.held_by is None:
             return ()
         return await threads.ENGINE.run(self._cluster.mechanisms[lease.delivery].holders, raylet, lease.held_by)
-
-    async def who_holds(self, lease: Lease, units: int) -> str:
-        return says_who(await self.holders(lease), lease.kind, units)
 
     async def kill_youngest(self, lease: Lease, units: int) -> tuple[Holder, ...]:
         """End the youngest work on the borrowed part; Ray retries it elsewhere."""

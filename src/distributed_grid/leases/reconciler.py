@@ -10,7 +10,7 @@ from typing import Final
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
-from distributed_grid.execution.port import Group
+from distributed_grid.execution.port import Group, says_who
 from distributed_grid.leases.grant import deliver, leave_off
 from distributed_grid.leases.notices import Notices
 from distributed_grid.leases.reclaim import reclaim_from_cordoned, take_what_is_due
@@ -103,6 +103,7 @@ log = logger()
 _IDLE_S: Final = 1.0
 _DRAINING_S: Final = 0.05
 _TELL_EVERY = timedelta(seconds=2)
+_NOTE_HELD_EVERY = timedelta(minutes=5)
 _KILL_EVERY = timedelta(seconds=1)
 _NODE_GRACE = timedelta(seconds=2)
 _START_GRACE = timedelta(seconds=30)
@@ -122,6 +123,8 @@ class Reconciler:
         self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
         self._told_at: dict[str, datetime] = {}
+        self._held: dict[str, tuple[datetime, str]] = {}
+        """The last event about what holds a lease: when it was, and what it said."""
         self._killed_at: dict[str, datetime] = {}
         self._gated: set[NodeName] = set()
         self._missing: set[str] = set()
@@ -351,6 +354,7 @@ class Reconciler:
             elif lease.delivery.moves_totals and await self._press(current, convergence):
                 gated.add(lease.target)
         self._told_at = {key: at for key, at in self._told_at.items() if p.ledger.get(key)}
+        self._held = {key: last for key, last in self._held.items() if p.ledger.get(key)}
         await p.applier.gate(gated, convergence.totals)
         self._gated = gated
         if finished:
@@ -383,9 +387,14 @@ class Reconciler:
         told_at = self._told_at.get(lease.id)
         if told_at is None or now - told_at >= _TELL_EVERY:
             self._told_at[lease.id] = now
-            before, p.notes[lease.id] = p.notes.get(lease.id), (await p.applier.who_holds(lease, units),)
-            if p.notes[lease.id] != before:
-                p.journal.note("held", f"{lease.describe()}: {p.notes[lease.id][0]}", lease=lease, node=lease.target)
+            holders = await p.applier.holders(lease)
+            told = says_who(holders, lease.kind, units)
+            p.notes[lease.id] = (told,)
+            # A queue changes the holders every few seconds: the log need not have them all.
+            last = self._held.get(lease.id)
+            if holders and (last is None or (told != last[1] and now - last[0] >= _NOTE_HELD_EVERY)):
+                self._held[lease.id] = now, told
+                p.journal.note("held", f"{lease.describe()}: {told}", lease=lease, node=lease.target)
         # The waiting request was promised the capacity: whatever the holder asked for, it ends with the grace period.
         at_the_end = OnGraceEnd.KILL if lease.wanted_back else lease.on_grace_end
         # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.

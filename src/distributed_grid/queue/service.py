@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from distributed_grid import threads
-from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound
+from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound, UnknownResource
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases import grant
 from distributed_grid.leases.grant import begin_grant, carry_out, check_names, make_plan
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _LOOK_AGAIN_S = 0.05
 _ANSWER_LOST_WITHIN = timedelta(minutes=10)
 _GROUP_AT_ONCE_S = 1
+_UNKNOWN_NAME = (NotFound, UnknownResource)
 
 
 class BoostService:
@@ -97,7 +98,9 @@ class BoostService:
         asked_at = p.now()
         if (granted := await self._grant_at_once(ask)) is not None:
             return granted
-        if ask.target not in p.last_seen or ask.source not in (None, *p.last_seen):
+        try:
+            check_names(ask, p.last_seen)
+        except _UNKNOWN_NAME:  # the node may have just joined
             check_names(ask, await p.joined())
         # A refusal may rest on a view that does not show grid's last change yet: look again until it must show it.
         settled_at = min(p.last_change, asked_at) + VIEW_LAG
@@ -111,7 +114,7 @@ class BoostService:
             return None
         try:
             plan = make_plan(p, ask, nodes)
-        except NotFound:  # the node may have just joined
+        except _UNKNOWN_NAME:
             return None
         return await carry_out(p, begin_grant(p, plan, nodes), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
 

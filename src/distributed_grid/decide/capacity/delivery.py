@@ -48,12 +48,16 @@ def choose_delivery(
         return DeliveryChoice(stays, "several kinds together are reserved on one lender")
     if wanted == stays:
         return DeliveryChoice(stays, f"{stays} was requested")
-    lacking = _hardware_lacks(ask, target) or why_not_there
+    too_small = _too_small(ask, target)
     if wanted == "auto":
+        offers = amount_of(ask.kind, target.total[ask.kind])
+        lacking = f"{too_small} and {target.name} already offers {offers}" if too_small else why_not_there
         if lacking:
             return DeliveryChoice(stays, f"auto: {lacking}")
         return DeliveryChoice(Delivery.TRANSFER, f"auto: {target.name}'s hardware can carry it")
     reason = "transfer was requested" if ask.delivery else f"transfer is the default for {ask.kind}"
+    # The same words for every boost, so that a list can show them once: what the target offers grows with each grant.
+    lacking = f"{too_small}, and {target.name} offers more" if too_small else why_not_there
     if not lacking:
         return DeliveryChoice(Delivery.TRANSFER, reason)
     warning = (
@@ -63,17 +67,14 @@ def choose_delivery(
     return DeliveryChoice(Delivery.TRANSFER, reason, (warning,))
 
 
-def _hardware_lacks(ask: Ask, target: Node) -> str | None:
-    """Why the target's machine cannot carry more of this kind; None if it can, or if its hardware is not known."""
+def _too_small(ask: Ask, target: Node) -> str | None:
+    """What the target's machine has, if it cannot carry this; None if it can, or if its hardware is not known."""
     if target.hardware is None or ask.kind not in (CPU, MEMORY):
         return None
     has = int(target.hardware.cpus * scale(CPU)) if ask.kind == CPU else target.hardware.memory
     if has - target.total[ask.kind] >= ask.units:
         return None
-    return (
-        f"{target.name}'s machine has {describe(ask.kind, has)} "
-        f"and {target.name} already offers {amount_of(ask.kind, target.total[ask.kind])}"
-    )
+    return f"{target.name}'s machine has {describe(ask.kind, has)}"
 
 
 def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> ResourceVector:
