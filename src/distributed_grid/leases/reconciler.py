@@ -391,8 +391,8 @@ class Reconciler:
             told = says_who(holders, lease.kind, units)
             p.notes[lease.id] = (told,)
             # A queue changes the holders every few seconds: the log need not have them all.
-            last = self._held.get(lease.id)
-            if holders and (last is None or (told != last[1] and now - last[0] >= _NOTE_HELD_EVERY)):
+            noted = self._held.get(lease.id)
+            if holders and (noted is None or (told != noted[1] and now - noted[0] >= _NOTE_HELD_EVERY)):
                 self._held[lease.id] = now, told
                 p.journal.note("held", f"{lease.describe()}: {told}", lease=lease, node=lease.target)
         # The waiting request was promised the capacity: whatever the holder asked for, it ends with the grace period.
