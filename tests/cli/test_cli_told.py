@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.tables import boost_rows
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
 from distributed_grid.model.leases import Purpose
