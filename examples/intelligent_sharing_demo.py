@@ -37,8 +37,8 @@ from distributed_grid import (
     SchedulingRequest,
     SchedulingStrategy,
 )
-from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import cluster_view
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.output import explain
 from distributed_grid.cli.tables import boost_table
 from distributed_grid.client import GridClient

@@ -22,6 +22,7 @@ from distributed_grid.errors import TooBusy, TooManyRequests
 P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K")
+S = TypeVar("S")
 
 caller: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("grid_caller", default=None)
 """The id of the token on whose behalf a coroutine runs, set when a request is admitted. None: the engine's own work."""
@@ -246,3 +247,38 @@ READING: Final = FairPool("reading", Turns(at_once=4, of_one=1, waiting_of_one=3
 AUDITS: Final = FairPool("audit", Turns(at_once=4, of_one=1, waiting_of_one=16, waiting=64))
 """An auditor's calls to the nodes, each of which may stay silent for seconds. Separate from `SLOW`, so that no audit
 waits for private clusters to start."""
+
+
+class GroupCommit(Generic[S, T]):
+    """Concurrent changes share one write, and concurrent looks share one look.
+
+    Writes snapshots in a worker thread, one at a time, for any number of callers of one event loop.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[S], T],
+        snapshot: Callable[[], S],
+        pool: Pool = DISK,
+    ) -> None:
+        self._write = write
+        self._snapshot = snapshot
+        self._pool = pool
+        self._current: asyncio.Task[T] | None = None
+        self._next: asyncio.Task[T] | None = None
+
+    async def commit(self) -> T:
+        """Return once everything up to this call is written; raise what that write raised.
+
+        A caller that comes during a write waits for the next one: the snapshot of the present one may be older than the
+        call. A cancelled caller does not affect the others.
+        """
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._write_after(self._current))
+        return await asyncio.shield(self._next)
+
+    async def _write_after(self, earlier: "asyncio.Task[T] | None") -> T:
+        if earlier is not None and not earlier.done():
+            await asyncio.wait([earlier])
+        self._current, self._next = self._next, None
+        return await self._pool.run(self._write, self._snapshot())

@@ -21,7 +21,7 @@ import trustme
 from served_grid import ServedGrid
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.trust import Trust
+from distributed_grid.client.connections import Trust
 from distributed_grid.client.whereabouts import Whereabouts, logged_in
 from distributed_grid.errors import CertificateUntrusted, ScopeMissing
 from distributed_grid.model.listening import Listening

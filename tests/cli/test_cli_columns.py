@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import cluster_view
-from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.node_columns import bar, colour, curve, percent
 from distributed_grid.cli.node_view import nodes_view
 

@@ -17,7 +17,7 @@ from builders import lease
 from click import unstyle
 from click.testing import CliRunner
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.doctor import doctor, examine
 from distributed_grid.cli.findings import findings_view
 from distributed_grid.cluster.attach import ask_apart

@@ -13,7 +13,7 @@ from builders import process
 from role_runs import a_member, a_role, a_run
 from served_grid import ServedGrid
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.findings import findings_view
 from distributed_grid.cli.role_runs_view import run_view
 from distributed_grid.cli.roles_view import plan_view

@@ -15,7 +15,7 @@ import pytest
 from role_runs import a_member, a_role, a_run
 from served_grid import ServedGrid
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.role_runs_view import ranks, run_view, runs_view
 
 GRID = str(Path(sys.executable).with_name("grid"))

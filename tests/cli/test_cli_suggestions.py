@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import suggestion_lines
+from distributed_grid.cli.columns import Canvas
 
 ONE: dict[str, Any] = {
     "what": "gpu-master will run out of memory in about 20 minutes; gpu2 can lend 9 GB of memory",

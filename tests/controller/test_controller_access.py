@@ -11,8 +11,8 @@ import pytest
 from served_grid import ServedGrid
 
 from distributed_grid.client import GridClient
-from distributed_grid.controller.attempts import LIMIT
 from distributed_grid.controller.direct_route import LONGEST_BODY
+from distributed_grid.controller.limits import MOST_FAILURES
 from distributed_grid.errors import InvalidRequest, StoreBroken, TokenNotFound
 from distributed_grid.model.listening import Listening
 
@@ -244,7 +244,7 @@ def test_two_users_with_the_same_idempotency_key_do_not_get_each_others_boost(se
 
 
 def test_too_many_wrong_tokens_are_put_off_but_never_a_right_one_on_loopback(fresh: ServedGrid) -> None:
-    statuses = [fresh.ask("GET", "/boosts", token=f"guess-{n}")[0] for n in range(LIMIT + 5)]
+    statuses = [fresh.ask("GET", "/boosts", token=f"guess-{n}")[0] for n in range(MOST_FAILURES + 5)]
 
     assert statuses[:5] == [401] * 5
     assert statuses[-5:] == [429] * 5
@@ -347,7 +347,7 @@ def test_many_requests_on_one_connection_do_not_add_up(served: ServedGrid) -> No
 
 
 def test_no_caller_can_say_that_it_comes_from_elsewhere(fresh: ServedGrid) -> None:
-    for n in range(LIMIT + 1):
+    for n in range(MOST_FAILURES + 1):
         fresh.ask("GET", "/boosts", token=f"guess-{n}", X_Forwarded_For="192.0.2.1")
 
     (line,) = [line for line in fresh.audit() if line["event"] == "put_off"]

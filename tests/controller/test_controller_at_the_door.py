@@ -10,8 +10,7 @@ import pytest
 
 from distributed_grid.config import CallerLimits
 from distributed_grid.controller.access import HostChecked, TokenRequired
-from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
-from distributed_grid.controller.limits import TokenLimits
+from distributed_grid.controller.limits import MOST_FAILURES, PUT_OFF_S, FailedAttempts, TokenLimits
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.model.teams import Teams
 from distributed_grid.store.token_file import TokenFile
@@ -66,7 +65,7 @@ def door(tmp_path: Path) -> Door:
 
 
 def test_a_guesser_elsewhere_is_put_off_even_with_the_right_token_and_let_in_afterwards(door: Door) -> None:
-    answers = [door.knock(f"guess-{n}") for n in range(LIMIT)]
+    answers = [door.knock(f"guess-{n}") for n in range(MOST_FAILURES)]
 
     assert answers[0] == (401, "ACCESS_DENIED")
     assert answers[-1] == (429, PUT_OFF_S)
@@ -78,7 +77,7 @@ def test_a_guesser_elsewhere_is_put_off_even_with_the_right_token_and_let_in_aft
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", HERE])
 def test_no_caller_locks_out_those_on_the_machine_itself(door: Door, address: str) -> None:
-    for n in range(3 * LIMIT):
+    for n in range(3 * MOST_FAILURES):
         door.knock(f"guess-{n}", address)
 
     assert door.knock("wrong", address)[0] == 429
@@ -86,7 +85,7 @@ def test_no_caller_locks_out_those_on_the_machine_itself(door: Door, address: st
 
 
 def test_a_job_with_an_old_token_does_not_lock_out_its_neighbours(door: Door) -> None:
-    for _ in range(3 * LIMIT):
+    for _ in range(3 * MOST_FAILURES):
         door.knock("revoked")
 
     assert door.knock("revoked")[0] == 429

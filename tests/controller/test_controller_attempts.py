@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, WINDOW_S, FailedAttempts, is_loopback
+from distributed_grid.controller.limits import MOST_FAILURES, PUT_OFF_S, WINDOW_S, FailedAttempts
+from distributed_grid.model.listening import is_loopback
 
 AWAY = "192.0.2.7"
 
@@ -17,7 +18,7 @@ def fail(
 def test_who_fails_too_often_waits_for_a_while_and_then_has_a_new_start() -> None:
     attempts = FailedAttempts()
 
-    assert fail(attempts, LIMIT - 1) == 0.0
+    assert fail(attempts, MOST_FAILURES - 1) == 0.0
     assert fail(attempts, 1) == PUT_OFF_S
     assert attempts.failed(AWAY, b"x", now=10.0) == PUT_OFF_S - 10
     assert attempts.failed(AWAY, b"x", now=PUT_OFF_S) == 0.0
@@ -26,13 +27,13 @@ def test_who_fails_too_often_waits_for_a_while_and_then_has_a_new_start() -> Non
 def test_failures_that_are_far_apart_do_not_add_up() -> None:
     attempts = FailedAttempts()
 
-    assert all(attempts.failed(AWAY, b"x", now=n * WINDOW_S) == 0.0 for n in range(3 * LIMIT))
+    assert all(attempts.failed(AWAY, b"x", now=n * WINDOW_S) == 0.0 for n in range(3 * MOST_FAILURES))
 
 
 def test_a_caller_that_guesses_is_put_off_even_with_a_right_token_but_not_on_loopback() -> None:
     attempts = FailedAttempts()
     for address in (AWAY, "127.0.0.1", "::1", "::ffff:127.0.0.1"):
-        fail(attempts, LIMIT, address)
+        fail(attempts, MOST_FAILURES, address)
 
     assert attempts.guesses(AWAY, now=1.0) == PUT_OFF_S - 1
     assert attempts.guesses("192.0.2.8", now=1.0) == 0.0
@@ -43,14 +44,14 @@ def test_a_caller_that_guesses_is_put_off_even_with_a_right_token_but_not_on_loo
 def test_a_job_with_a_revoked_token_does_not_lock_out_others_on_its_machine() -> None:
     attempts = FailedAttempts()
 
-    assert fail(attempts, 10 * LIMIT, guessing=False) > 0
+    assert fail(attempts, 10 * MOST_FAILURES, guessing=False) > 0
     assert attempts.guesses(AWAY, now=1.0) == 0.0
     assert attempts.failed(AWAY, b"", now=1.0) > 0
 
 
 def test_calls_without_any_token_are_no_guesses() -> None:
     attempts = FailedAttempts()
-    for _ in range(3 * LIMIT):
+    for _ in range(3 * MOST_FAILURES):
         attempts.failed(AWAY, b"", now=0.0)
 
     assert attempts.guesses(AWAY, now=1.0) == 0.0
@@ -59,7 +60,7 @@ def test_calls_without_any_token_are_no_guesses() -> None:
 def test_one_machine_has_many_ipv6_addresses() -> None:
     attempts = FailedAttempts()
 
-    for n in range(LIMIT):
+    for n in range(MOST_FAILURES):
         attempts.failed(f"2001:db8:1:1::{n:x}", f"{n}".encode(), now=0.0)
 
     assert attempts.guesses("2001:db8:1:1:ffff::1", now=0.0) > 0
@@ -70,7 +71,7 @@ def test_each_time_a_caller_is_put_off_it_is_told_once() -> None:
     told: list[str] = []
     attempts = FailedAttempts(on_put_off=told.append)
 
-    fail(attempts, 5 * LIMIT)
+    fail(attempts, 5 * MOST_FAILURES)
 
     assert told == [AWAY]
 

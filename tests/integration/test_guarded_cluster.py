@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, seed, settings
 from live_grid import GRID, until
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.trust import Trust
+from distributed_grid.client.connections import Trust
 from distributed_grid.client.whereabouts import Whereabouts
 from distributed_grid.cluster import NodeSpec, local
 from distributed_grid.cluster.ports import own_address
 from distributed_grid.cluster.supervise import end_supervisors
-from distributed_grid.controller.attempts import LIMIT
+from distributed_grid.controller.limits import MOST_FAILURES
 from distributed_grid.errors import AccessDenied, GridError, TooManyAttempts
 from distributed_grid.store.audit_log import AuditLog
 from distributed_grid.store.home import GridHome
@@ -227,7 +227,7 @@ def test_the_whole_api_on_a_real_cluster(inside: Guarded) -> None:
 def test_a_caller_that_guesses_is_put_off_but_not_the_owner_on_the_same_machine(inside: Guarded) -> None:
     record = json.loads(inside.home.controller.read_text())
     errors: list[type[GridError]] = []
-    for n in range(LIMIT):
+    for n in range(MOST_FAILURES):
         place = Whereabouts(record["url"], f"guess-{n}", trust=Trust(sha256=record["tls_sha256"]))
         client = GridClient(inside.home, at=place)
         with pytest.raises(AccessDenied) as denied:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from distributed_grid.store.group_commit import GroupCommit
+from distributed_grid.threads import GroupCommit
 
 
 class Ledger:

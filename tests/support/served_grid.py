@@ -18,8 +18,7 @@ from fake_processes import FakeProcesses
 from fake_telemetry import FakeTelemetry
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.connections import Answer, Connections
-from distributed_grid.client.trust import Trust
+from distributed_grid.client.connections import Answer, Connections, Trust
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.commands import Group
 from distributed_grid.cli.connection import agreed_config_option, with_client
 from distributed_grid.cli.findings import findings_view

@@ -110,7 +110,7 @@ def request(
 @with_client
 def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, as_json: bool) -> None:
     """Show the totals per resource type, then every boost."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.tables import boost_table, without_runs
 
     def view(found: BoostStatus) -> str:

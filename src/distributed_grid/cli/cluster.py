@@ -77,8 +77,8 @@ def stop(as_json: bool) -> None:
 @with_client
 def status(client: GridClient, watch: bool, as_json: bool) -> None:
     """Show every node with its pressure and what is free, lent and borrowed; what waits; which boosts end next."""
-    from distributed_grid.cli.canvas import Canvas
     from distributed_grid.cli.cluster_view import cluster_view
+    from distributed_grid.cli.columns import Canvas
 
     def view(found: ClusterStatus) -> str:
         return cluster_view(found, Canvas.here())

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import fit, fitted_table
+from distributed_grid.cli.columns import Canvas, fit, fitted_table
 from distributed_grid.cli.node_columns import STATES, kinds_of, node_columns, node_styles
 from distributed_grid.cli.output import labelled, short
 from distributed_grid.cli.resource_sharing import waiting_lines

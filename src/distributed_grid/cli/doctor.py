@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.commands import Command
 from distributed_grid.cli.findings import findings_view
 from distributed_grid.cli.output import json_option, say, show

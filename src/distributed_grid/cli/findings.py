@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import GAP
+from distributed_grid.cli.columns import GAP, Canvas
 from distributed_grid.cli.tables import bold
 
 if TYPE_CHECKING:

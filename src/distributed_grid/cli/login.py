@@ -19,7 +19,7 @@ from distributed_grid.errors import AccessDenied, InvalidRequest
 from distributed_grid.model.plain_text import plain_data
 
 if TYPE_CHECKING:
-    from distributed_grid.client.trust import Trust
+    from distributed_grid.client.connections import Trust
     from distributed_grid.wire.tokens import Me
 
 # A host name or an address, as in a URL; an IPv6 address may have a zone.
@@ -142,7 +142,7 @@ def _token() -> str:
 
 def _trust(ca: str | None, place: str) -> Trust:
     """How the controller at that address is verified; the authorities are read before anything is sent."""
-    from distributed_grid.client.trust import Trust
+    from distributed_grid.client.connections import Trust
 
     if ca is None:
         return Trust()

@@ -19,7 +19,7 @@ def node() -> None:
 @with_client
 def ls(client: GridClient, as_json: bool) -> None:
     """List all nodes, one line each: state, pressure, what is free, lent and borrowed."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.node_view import nodes_view
 
     show(client.nodes(), as_json, lambda found: nodes_view(found["nodes"], Canvas.here()))
@@ -32,7 +32,7 @@ def ls(client: GridClient, as_json: bool) -> None:
 @with_client
 def show_one(client: GridClient, name: str, horizon: str, as_json: bool) -> None:
     """Show everything about NODE: Ray's counts, measured use, its last hour, and a forecast."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.node_view import node_view
     from distributed_grid.model.validators import seconds
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import demand_lines, in_use_lines, unwell_lines
-from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.node_columns import STATES, bar, colour, curve, kinds_of, node_columns, node_styles, percent
 from distributed_grid.cli.output import short
 from distributed_grid.cli.tables import bold, boost_rows, ends_at

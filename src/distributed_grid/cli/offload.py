@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import distance, json_option, keep_showing, labelled, say, show, until_interrupted
@@ -205,7 +204,7 @@ def offload() -> None:
 @with_client
 def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool) -> None:
     """List heavy processes of NODE, or of all nodes, that could run on another node."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
 
     found = client.offload_candidates(node)
     show(found, as_json, lambda data: candidates_view(data, Canvas.here(), node=node, with_others=with_others))
@@ -287,7 +286,7 @@ def execute(
 @with_client
 def status(client: GridClient, watch: bool, as_json: bool) -> None:
     """List moved processes: those that run, and those that ended recently."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
 
     if watch:
         keep_showing(client.offloads, as_json, lambda data: offloads_view(data, Canvas.here()))

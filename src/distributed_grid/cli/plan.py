@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import click
 
 from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import clock, distance, json_option, quantity, show
@@ -104,7 +104,7 @@ def plan(client: GridClient, as_json: bool, **asked: Unpack[Asked]) -> None:
 
     The exit code is 0 if the request fits now, otherwise 4.
     """
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
 
     found = client.plan(asked_for(asked)[0])
     show(found, as_json, lambda answer: plan_view(answer, Canvas.here()))
@@ -118,7 +118,7 @@ def plan(client: GridClient, as_json: bool, **asked: Unpack[Asked]) -> None:
 @with_client
 def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
     """Explain why a request is waiting, or why a boost has its lender: a reason for every node."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
 
     show(client.why(request_or_boost), as_json, lambda answer: why_view(answer, Canvas.here()))
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 import click
 
 from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import Column, Form, columns, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import (
@@ -210,7 +209,7 @@ def resource_sharing() -> None:
 @with_client
 def status(client: GridClient, as_json: bool) -> None:
     """Show the policy in force, every node's limits, every team's part, and which requests wait."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
 
     show(client.sharing_status(), as_json, lambda found: sharing_view(found, Canvas.here()))
 
@@ -228,7 +227,7 @@ def status(client: GridClient, as_json: bool) -> None:
 @with_client
 def request(client: GridClient, wait: str | None, as_json: bool, **asked: Unpack[Asked]) -> None:
     """Request AMOUNT of a resource for TARGET. If the request has to wait, it stays in the queue."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.model.validators import waiting_time
 
     wait_s = None if wait is None else waiting_time(wait)
@@ -252,7 +251,7 @@ def release(client: GridClient, request_id: str, as_json: bool) -> None:
 @with_client
 def queue(client: GridClient, watch: bool, as_json: bool) -> None:
     """List the waiting requests: position, reason and expected start."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
 
     if watch:
         keep_showing(client.queue, as_json, lambda found: queue_view(found, Canvas.here()))

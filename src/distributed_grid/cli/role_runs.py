@@ -163,7 +163,7 @@ def up(
 @with_client
 def status(client: GridClient, name: str | None, each: bool, watch: bool, as_json: bool) -> None:
     """List all runs; or show every member of the run NAME: its node, state, restarts and queue."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.role_runs_view import run_view, runs_view
 
     if watch:
@@ -258,7 +258,7 @@ def logs(client: GridClient, name: str, follow: bool) -> None:
 
 
 def _show_run(client: GridClient, name: str, as_json: bool, *, each: bool = False) -> None:
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.role_runs_view import run_view
 
     show(client.role_run(name), as_json, lambda run: run_view(run, Canvas.here(), each=each))

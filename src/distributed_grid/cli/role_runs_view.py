@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, listed
 from distributed_grid.cli.tables import bold
 

@@ -141,7 +141,7 @@ for _command in (role_runs.up, role_runs.status, role_runs.scale, role_runs.down
 @json_option
 def plan(file: str, cluster: str, as_json: bool) -> None:
     """Show where every actor of the workload in FILE would run, or what is missing. Nothing starts."""
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.roles_view import plan_view
     from distributed_grid.config.roles_file import load_workload
     from distributed_grid.decide.roles import plan_workload

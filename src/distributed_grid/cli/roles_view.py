@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import Column, columns, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, columns, fit, fitted_table
 from distributed_grid.cli.node_columns import bar
 from distributed_grid.cli.output import listed, short
 from distributed_grid.cli.tables import bold

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from distributed_grid.cli.canvas import Canvas
-from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import Delivery

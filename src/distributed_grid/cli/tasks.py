@@ -104,8 +104,7 @@ def _runs() -> "Runs":
 
 
 def _table(found: Mapping[str, Any]) -> str:
-    from distributed_grid.cli.canvas import Canvas
-    from distributed_grid.cli.columns import Column, Form, fit, fitted_table
+    from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
     from distributed_grid.cli.output import clock
 
     runs = found["tasks"]

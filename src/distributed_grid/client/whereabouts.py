@@ -4,8 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Final
 
-from distributed_grid.client.connections import listens
-from distributed_grid.client.trust import Trust
+from distributed_grid.client.connections import Trust, listens
 from distributed_grid.errors import AccessDenied, NoCluster, StoreBroken
 from distributed_grid.store.durable import json_of, replace_durably, text_of
 from distributed_grid.store.home import GridHome

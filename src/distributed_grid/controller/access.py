@@ -18,8 +18,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from distributed_grid import threads
-from distributed_grid.controller.attempts import FailedAttempts, network_of
-from distributed_grid.controller.limits import TokenLimits
+from distributed_grid.controller.limits import FailedAttempts, TokenLimits, network_of
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.errors import (
     AccessDenied,

@@ -21,12 +21,11 @@ from distributed_grid.controller.access import (
     describe_token,
     needs,
 )
-from distributed_grid.controller.attempts import LIMIT, PUT_OFF_S, FailedAttempts
 from distributed_grid.controller.audit_routes import audit_routes
 from distributed_grid.controller.boost_routes import add_boost_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
-from distributed_grid.controller.limits import TokenLimits
+from distributed_grid.controller.limits import MOST_FAILURES, PUT_OFF_S, FailedAttempts, TokenLimits
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.role_routes import add_role_routes
@@ -69,7 +68,7 @@ def make_app(
     )
 
     def tell(address: str) -> None:
-        told = f"{address}: {LIMIT} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
+        told = f"{address}: {MOST_FAILURES} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
         with suppress(StoreBroken):  # a full disk must not change the answer
             engine.parts.journal.note("put_off", told)
 

@@ -7,13 +7,17 @@ requests of a caller that has just used more, and those that a caller sends toge
 the first has been counted. A caller whose bucket is empty has no turn until it refills.
 
 The installation's own token has no limits: its owner could end grid as well.
+
+An address that sends too many missing or wrong tokens is put off for a while.
 """
 
 import asyncio
+import hashlib
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from typing import Final
 
 from distributed_grid import threads
@@ -21,6 +25,7 @@ from distributed_grid.config import CallerLimits
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import TooManyRequests
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.listening import is_loopback
 from distributed_grid.model.principals import Principal
 
 LONGEST_DELAY_S: Final = 5.0
@@ -40,6 +45,11 @@ _TAKES_TURNS_S: Final = 4.0
 """A caller counts among those that take turns for this long after its last turn."""
 _LOOK_AGAIN_S: Final = 0.02
 _MOST_KNOWN: Final = 10_000
+MOST_FAILURES: Final = 20
+WINDOW_S: Final = 60.0
+"""Failures of an address count together for this long after the first of them."""
+PUT_OFF_S: Final = 60.0
+_MOST_ADDRESSES: Final = 4096
 
 
 @dataclass
@@ -204,3 +214,85 @@ def check_room_inside(engine: Engine, asker: Principal, lease: Lease) -> None:
             f"The boosts of {lease.requester} already have {most} programs inside, the maximum for a user",
             try_next="Let some of them end, or raise limits.boosts in the configuration.",
         )
+
+
+@dataclass(slots=True)
+class _Failures:
+    until: float
+    failures: int = 0
+    tokens: set[bytes] = field(default_factory=set)
+
+
+class FailedAttempts:
+    """Failed attempts to get in, per client address: an address that fails too often is put off for a while.
+
+    A token cannot be guessed, so this is about noise, load, and an audit log that shows the attempts. Hence two rules:
+
+    - An address with too many failures gets no more answers to failures.
+    - An address that tried too many *different* tokens gets no answers at all, right token or not: it is guessing. A
+      job that goes on with a revoked token tries only one, and must not lock out the other programs on its machine. On
+      loopback a valid token is never locked out, because the owner must always get through.
+
+    It tracks at most `addresses` addresses with at most `limit` short digests each: clients cannot fill the memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = MOST_FAILURES,
+        addresses: int = _MOST_ADDRESSES,
+        on_put_off: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._limit = limit
+        self._addresses = addresses
+        self._on_put_off = on_put_off
+        self._records: dict[str, _Failures] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def failed(self, address: str, given: bytes, *, now: float) -> float:
+        """Count one failure; the seconds for which to put the sender off, zero until that is due."""
+        key = network_of(address)
+        record = self._living(key, now) or self._new(key, now)
+        record.failures += 1
+        if given and len(record.tokens) < self._limit:
+            record.tokens.add(hashlib.sha256(given).digest()[:8])
+        if record.failures < self._limit:
+            return 0.0
+        if record.failures == self._limit:
+            record.until = now + PUT_OFF_S
+            self._on_put_off(address)
+        return record.until - now
+
+    def guesses(self, address: str, *, now: float) -> float:
+        """How long a caller with a valid token has to wait because its address has guessed; mostly zero."""
+        if not self._records or (record := self._living(network_of(address), now)) is None:
+            return 0.0
+        return record.until - now if len(record.tokens) >= self._limit and not is_loopback(address) else 0.0
+
+    def _living(self, key: str, now: float) -> _Failures | None:
+        record = self._records.get(key)
+        if record is not None and now >= record.until:
+            del self._records[key]
+            return None
+        return record
+
+    def _new(self, key: str, now: float) -> _Failures:
+        if len(self._records) >= self._addresses:
+            self._records = {k: record for k, record in self._records.items() if record.until > now}
+        if len(self._records) >= self._addresses:
+            del self._records[next(iter(self._records))]  # the oldest
+        self._records[key] = record = _Failures(now + WINDOW_S)
+        return record
+
+
+def network_of(address: str) -> str:
+    """What to count as one client: one IPv4 address, or the /64 of an IPv6 one, which is what one machine is given."""
+    if ":" not in address:
+        return address
+    try:
+        found = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or int(found) >> 64)

@@ -8,9 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from distributed_grid.controller.attempts import is_loopback
 from distributed_grid.errors import InvalidRequest, PortTaken
-from distributed_grid.model.listening import Listening, check_host_name
+from distributed_grid.model.listening import Listening, check_host_name, is_loopback
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 

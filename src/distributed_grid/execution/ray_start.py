@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import OLDEST_RAY
-from distributed_grid.decide.diagnosis.installation import is_new_enough
+from distributed_grid.decide.diagnosis.checks import OLDEST_RAY, is_new_enough
 from distributed_grid.errors import RayUnsuitable
 
 

@@ -17,7 +17,6 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import CPU, ResourceVector, scale
 from distributed_grid.model.roles.runs import RunId
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.store.group_commit import GroupCommit
 
 # Ray may take up to a second to see freed capacity.
 GROUP_S: Final = 2
@@ -37,7 +36,7 @@ class Applier:
         """Held by rounds and other changes to nodes. No caller of the API can prolong the work under it."""
         self._reached: Mapping[NodeName, ResourceVector] = {}
         """Every node's total, as of the last round."""
-        self._rounds = GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
+        self._rounds = threads.GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
         self._gated: set[NodeName] = set()
         self._sweeps: set[asyncio.Task[None]] = set()
 

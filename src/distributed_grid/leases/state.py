@@ -35,7 +35,6 @@ from distributed_grid.model.teams import Teams
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.audit_log import QueuedAuditLog
 from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
-from distributed_grid.store.group_commit import GroupCommit
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.sharing_file import SharingFile, SharingRecord
 from distributed_grid.store.writer_lock import WriterLock
@@ -204,10 +203,10 @@ class EngineContext:
         self.news_for_the_scheduler = asyncio.Event()
         self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
-        self._store = GroupCommit(self._save, self.ledger.snapshot)
+        self._store = threads.GroupCommit(self._save, self.ledger.snapshot)
         self._sharing_file = SharingFile(self.home.sharing)
-        self._sharing_store = GroupCommit(self._save_sharing, self.sharing.record)
-        self._looks = GroupCommit(self._look, self.now, threads.ENGINE)
+        self._sharing_store = threads.GroupCommit(self._save_sharing, self.sharing.record)
+        self._looks = threads.GroupCommit(self._look, self.now, threads.ENGINE)
         self.unwritten: BaseException | None = None
         """Why the last write failed; the reconciler's next turn repeats the write."""
         self._written_at = self.last_change

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from distributed_grid.errors import InvalidRequest
@@ -60,3 +61,12 @@ def check_host_name(name: str) -> str:
             f"--allow-host {name!r} is not a host name", try_next="Give the bare name: --allow-host head.example.org"
         )
     return plain
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback

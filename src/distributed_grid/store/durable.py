@@ -1,7 +1,6 @@
 """Files that survive a power cut: written beside, synced, renamed over, and the folder synced.
 
-They also hold on full disks, without hard links, and over a network that loses answers. Concurrent changes share one
-write.
+They also hold on full disks, without hard links, and over a network that loses answers.
 """
 
 import errno

@@ -20,7 +20,7 @@ def top(client: GridClient) -> None:
         raise click.UsageError("grid top needs a terminal. For programs: grid cluster status --json --watch")
     client.cluster_status()  # an error is better shown before the screen is cleared
 
-    from distributed_grid.cli.canvas import Canvas
+    from distributed_grid.cli.columns import Canvas
     from distributed_grid.cli.top.app import TopApp
 
     TopApp(client.home, blocks=Canvas.here().blocks).run()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.node_view import node_view
 from distributed_grid.cli.output import clock, quantity
 from distributed_grid.cli.plan import why_view

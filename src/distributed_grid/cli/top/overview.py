@@ -16,9 +16,8 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
-from distributed_grid.cli.canvas import Canvas
 from distributed_grid.cli.cluster_view import counted, free_of, waiting_in_short
-from distributed_grid.cli.columns import Column, Fitted, fit
+from distributed_grid.cli.columns import Canvas, Column, Fitted, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
 from distributed_grid.cli.output import clock, labelled
 from distributed_grid.cli.resource_sharing import waiting_lines

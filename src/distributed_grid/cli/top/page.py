@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from distributed_grid.cli.canvas import Canvas
+from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.output import readable
 from distributed_grid.cli.top.dialogs import error_text
 from distributed_grid.cli.top.feed import EVERY_S, in_background

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from distributed_grid.client.connections import Connections, Unreachable
-from distributed_grid.client.trust import Trust
+from distributed_grid.client.connections import Connections, Trust, Unreachable
 from distributed_grid.decide.monitoring.naming import ConfiguredName
 from distributed_grid.errors import CertificateUntrusted
 from distributed_grid.model.checkup_facts import ActorState, ControllerFacts, in_one_line

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed_grid.controller.checkup.controller import ask_for_controller, look_at_controller
 from distributed_grid.controller.checkup.home import embedded_address, look_at_home
-from distributed_grid.decide.diagnosis.installation import is_new_enough
+from distributed_grid.decide.diagnosis.checks import is_new_enough
 from distributed_grid.decide.monitoring.naming import ConfiguredName, name_raylets
 from distributed_grid.model.checkup_facts import (
     ClusterFacts,

@@ -4,9 +4,8 @@
 is well or the check could not be made.
 """
 
-from distributed_grid.decide.diagnosis import controller, home, installation, nodes, trials
-from distributed_grid.decide.diagnosis.finding import HOW_TO_REACH
-from distributed_grid.decide.diagnosis.installation import is_new_enough
+from distributed_grid.decide.diagnosis import checks, home, nodes
+from distributed_grid.decide.diagnosis.checks import HOW_TO_REACH, is_new_enough
 from distributed_grid.model.checkup_facts import Facts
 from distributed_grid.model.findings import CHECKS, Code, Finding, skip
 
@@ -16,16 +15,16 @@ __all__ = ["HOW_TO_REACH", "diagnose"]
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """Every check's result, in the order in which a person would go through them."""
     return (
-        installation.python(facts.machine),
-        installation.ray(facts.machine),
+        checks.python(facts.machine),
+        checks.ray(facts.machine),
         home.folder(facts.home),
         home.filesystem(facts.home),
         home.secrets(facts.home),
         home.kept_aside(facts.home),
         home.disk_space(facts.home),
-        controller.is_there(facts.controller, facts.cluster),
-        controller.measured_use(facts.controller),
-        installation.is_reached(facts.cluster, facts.machine),
+        checks.controller(facts.controller, facts.cluster),
+        checks.measured_use(facts.controller),
+        checks.ray_cluster(facts.cluster, facts.machine),
         *_inside(facts),
     )
 
@@ -39,10 +38,10 @@ def _inside(facts: Facts) -> tuple[Finding, ...]:
     return (
         *nodes.fit_the_head(inside, facts.machine),
         nodes.gpus(inside),
-        trials.resize(inside),
-        trials.reservations(inside),
+        checks.resize(inside),
+        checks.reservations(inside),
         nodes.authentication(inside),
         nodes.autoscaler(inside),
         nodes.kuberay(inside),
-        trials.view_lag(inside),
+        checks.view_lag(inside),
     )

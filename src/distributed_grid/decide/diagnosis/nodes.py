@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from distributed_grid.decide.diagnosis.finding import ONLY_RESERVE, not_looked_at
-from distributed_grid.decide.diagnosis.installation import numbers
+from distributed_grid.decide.diagnosis.checks import ONLY_RESERVE, not_looked_at, numbers
 from distributed_grid.model.checkup_facts import VISIBLE_DEVICES, ClusterFacts, MachineFacts, NodeFacts
 from distributed_grid.model.findings import Code, Finding, Severity, fail, ok, skip, warn
 

@@ -2,24 +2,42 @@
 
 Nothing is done on one round alone: a node that is short for `high_rounds` rounds borrows, a node that is relieved for
 `low_rounds` rounds returns, and in between nothing changes.
+
+A lender whose own work needs what it lent gets it back. If another lender can take over the loan, the loan moves there.
+This protection holds under every policy and mode in which anything is lent at all; only moving needs a policy that acts
+by itself.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from distributed_grid.decide.rebalance.borrowing import OWN_LEASE_S, borrowings
+from distributed_grid.decide.capacity.devices import short_of
+from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.returns import coming_back
+from distributed_grid.decide.capacity.snapshot import Snapshot
+from distributed_grid.decide.monitoring.demand import wanted_from
+from distributed_grid.decide.queue.preemption import plan_relief
+from distributed_grid.decide.rebalance.borrowing import OWN_LEASE_S, borrowings, may_not_lend
 from distributed_grid.decide.rebalance.observed import (
     Forecasts,
     Observed,
     Streaks,
     count,
+    fits_on_one_node,
+    gap,
+    overloaded_key,
+    own_part,
     renewals,
     returns,
+    short_by,
     unneeded_key,
+    waiting_key,
 )
-from distributed_grid.decide.rebalance.protection import protections
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.plans import Action, Borrow, Relieve, RulesFor
+from distributed_grid.model.plans import Action, Borrow, Grant, Move, Relieve, RulesFor
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import ResourceVector
 
 __all__ = ["OWN_LEASE_S", "Forecasts", "Observed", "Streaks", "rebalance"]
 
@@ -70,3 +88,108 @@ def _leases_of(action: Action) -> tuple[Lease, ...]:
             return action.victims
         case _:
             return (action.lease,)
+
+
+def protections(
+    seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
+) -> Iterator[Move | Relieve]:
+    """For each lender that needs its own capacity: leases that others can take over, then leases to reclaim.
+
+    No node takes over twice in a round: each node that does is added to `lending`.
+    """
+    capacity = Snapshot(seen.nodes, seen.usage, seen.leases)
+    for name in seen.nodes:
+        wanted, why = _wanted_by(seen, name, streaks)
+        if not wanted:
+            continue
+        with capacity.trying():
+            capacity.give_back(coming_back(lease for lease in seen.leases if lease.source == name))
+            lacking = short_of(capacity[name], wanted)
+        if not lacking:
+            continue
+        moves = list(_moves(seen, name, lacking, why, lending, rules_for)) if seen.acts_by_itself else []
+        yield from moves
+        moved = [move.lease for move in moves]
+        takes = plan_relief(name, wanted, capacity, seen.numbers, seen.now, teams=seen.teams, given_up=moved)
+        if takes:
+            by_id = {lease.id: lease for lease in seen.leases}
+            yield Relieve(name, tuple(by_id[id] for id in takes), takes, why)
+
+
+def _wanted_by(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
+    """What a lender should have free for its own work, of the kinds that it lent; and why."""
+    lent = seen.usage.lent_by(name)
+    if not lent:
+        return lent, ""
+    node = seen.nodes[name]
+    wanted: dict[str, int] = {}
+    reasons: list[str] = []
+    for kind in lent:
+        rounds = streaks.get(overloaded_key(name, kind), 0)
+        if rounds >= seen.numbers.high_rounds and (found := _short_of_own(seen, name, kind)) is not None:
+            part, units = found
+            wanted[kind] = node.free[kind] + units
+            reasons.append(f"{name}'s own use of {kind} has been high for {rounds} rounds: {part:.0%}")
+    for demand in wanted_from(seen.demand, name):
+        shape = demand.pending.shape
+        missing = gap(shape, node)
+        waited = streaks.get(waiting_key(name, shape), 0) >= seen.numbers.high_rounds
+        # Counts only if the node's own base would serve it, and what it lent covers what is missing.
+        if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape.needs, missing):
+            wanted |= {kind: max(wanted.get(kind, 0), shape.needs[kind]) for kind in missing}
+            reasons.append(f"{shape.describe()} waits for what {name} lent")
+    return ResourceVector(wanted), "; ".join(reasons)
+
+
+def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int] | None:
+    snapshot = seen.snapshots.get(name)
+    if snapshot is None:
+        return None
+    for_others = seen.usage.reserved_for_others(name)[kind]
+    part = own_part(snapshot, kind, for_others)
+    if part is None or part < seen.thresholds[kind].high:
+        return None
+    return part, short_by(kind, part, max(0, snapshot.total[kind] - for_others), seen.thresholds[kind])
+
+
+def _would_serve(seen: Observed, name: NodeName, needs: ResourceVector, missing: ResourceVector) -> bool:
+    return seen.nodes[name].base.covers(needs) and seen.usage.lent_by(name).covers(missing)
+
+
+def _moves(
+    seen: Observed, name: NodeName, lacking: ResourceVector, why: str, lending: set[NodeName], rules_for: RulesFor
+) -> Iterator[Move]:
+    """Transfers that another lender can take over, large ones first, until the shortage is covered.
+
+    Reservations stay: work runs in them, on this node.
+    """
+    for kind in (kind for kind in lacking if kind not in seen.queued):
+        left = lacking[kind]
+        for lease in sorted(seen.leases, key=lambda lease: (-lease.units, lease.id)):
+            if left <= 0:
+                break
+            if lease.source != name or lease.kind != kind or not _is_movable(seen, lease):
+                continue
+            left_s = (lease.expires_at - seen.now).total_seconds()
+            asked = replace(Ask.again(lease), duration_s=left_s, delivery=str(lease.delivery))
+            hot = (may_not_lend(seen, kind) | lending | {name}) - {lease.target}
+            rules = rules_for(asked)
+            if rules.no_transfers_because is not None:
+                return
+            plan = plan_grant(asked, seen.without(hot), seen.usage, rules)
+            if isinstance(plan, Grant):
+                left -= lease.units
+                lending.add(plan.source)
+                yield Move(lease, replace(plan, ask=replace(plan.ask, source=plan.source)), why)
+
+
+def _is_movable(seen: Observed, lease: Lease) -> bool:
+    """Whether a lease can move. One that is nearly over comes back by itself before another could replace it."""
+    return (
+        lease.delivery.moves_totals
+        and lease.state is LeaseState.ACTIVE
+        and seen.is_there(lease.target)
+        and not lease.coming_back
+        and not seen.is_young(lease)
+        and (lease.expires_at - seen.now).total_seconds() > seen.numbers.min_hold_s
+    )
