@@ -21,13 +21,14 @@ from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
 from distributed_grid.decide.monitoring.snapshots import Answers
 from distributed_grid.engine.engine import settings_of
 from distributed_grid.execution.port import NodeView
+from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.demand import Bundle, LabelConstraint, Pending, Shape
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.snapshots import Reading
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.monitoring.observer import Observer
-from distributed_grid.monitoring.probes import reading_from
 
 _PERCENT: Final = "% of a core"
 _FEW: Final = 100
@@ -128,7 +129,7 @@ class _Simulated:
         return ()
 
     async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
-        return {node_id: reading_from(said) for node_id, said in self._said.items()}
+        return {node_id: PLAIN.decode(Reading, said) for node_id, said in self._said.items()}
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
         return self._pending
