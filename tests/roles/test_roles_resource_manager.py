@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_told_when_it_is_registered() -> None:
         registered("trainer", Worker(None), None, count=-1, gpus=1.5)
     assert [line.split(":")[0] for line in refused.value.because] == ["cls", "count", "gpus"]
 
-    with pytest.raises(InvalidRole, match="knows no 'num_gpus'") as unknown:
+    with pytest.raises(InvalidRole, match="has no option 'num_gpus'") as unknown:
         registered("trainer", Worker, None, num_gpus=1)
     assert unknown.value.try_next and "gpus" in unknown.value.try_next
 
