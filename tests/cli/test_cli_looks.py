@@ -14,6 +14,8 @@ import pytest
 from looks import lively, names
 from served_grid import ServedGrid
 
+from distributed_grid.model.series import Accuracy, Forecast
+
 GRID = str(Path(sys.executable).with_name("grid"))
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -159,6 +161,26 @@ def test_everything_about_a_node(three: ServedGrid) -> None:
     assert re.search(r"cpu +[█ ]+ 100% +\S+ +\S+ +\S+ +not enough history yet", shown)  # now, and the trends
     assert "In 5 min" in shown
     assert re.search(r"b +a +cpu +2", shown)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (0.0, 1.0, "not enough history yet"),
+        (0.004, 0.996, "not enough history yet"),
+        (0.0, 0.4, r"13% \(0% to 40%\)"),
+        (0.1, 1.0, r"13% \(10% to 100%\)"),
+    ],
+)
+def test_an_interval_that_covers_everything_is_not_shown(
+    three: ServedGrid, monkeypatch: pytest.MonkeyPatch, low: float, high: float, shown: str
+) -> None:
+    checked = Accuracy(3600.0, 200, 0.02, 0.03, 0.9)
+    found = Forecast(0.0, 3600.0, 0.13, low, high, 0.9, checked)
+    assert three.engine.watching is not None
+    monkeypatch.setattr(three.engine.watching.collector, "forecast", lambda *_: found)
+
+    assert re.search(rf"^cpu .* {shown}$", type_it(three, "node", "show", "a", COLUMNS="120"), re.MULTILINE)
 
 
 def test_a_node_that_fell_silent_shows_old_values_as_old(three: ServedGrid) -> None:

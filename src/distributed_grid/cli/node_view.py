@@ -85,7 +85,8 @@ def _slope(trend: NodeTrend | None) -> str:
 def _expected(forecast: NodeForecast | None) -> str:
     if forecast is None:
         return "-"
-    if not forecast["enough_history"]:
+    says_nothing = round(forecast["low"], 2) <= 0 and round(forecast["high"], 2) >= 1
+    if says_nothing or not forecast["enough_history"]:
         return "not enough history yet"
     return f"{percent(forecast['value'])} ({percent(forecast['low'])} to {percent(forecast['high'])})"
 
