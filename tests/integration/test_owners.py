@@ -97,7 +97,7 @@ def test_a_priority_above_the_tokens_is_refused_and_the_message_says_what_to_do(
     refused = ana.cli("boost", "request", "head", "cpu", "1", "--priority", "high")
 
     assert refused.returncode == 6, refused.stderr
-    assert "The priority high is more than normal" in refused.stderr
+    assert "The priority high is above normal" in refused.stderr
     assert "grid token create ana --max-priority high" in refused.stderr
     assert grid.client.boost_status()["boosts"] == []
     assert ana.cli("run", "--cpus", "1", "--priority", "high", "--", sys.executable, "-c", "").returncode == 6

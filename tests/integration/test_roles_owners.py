@@ -109,7 +109,7 @@ def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_when_they_are_e
     killed.all_is_free()
     assert grid.client.role_run("kept-a")["state"] == "lost", "which is still to be seen"
     told = [event["message"] for event in grid.client.events() if event["event"] == "role_run_cleared"]
-    assert told == ["kept-a: its owner is gone; removed 1 placement group of it"]
+    assert told == ["kept-a: its owner is gone; removed its 1 placement group"]
 
     attach("kept-a").shutdown()
     with launch(workload("kept-b"), leases=False, wait_s=60) as next_one:

@@ -44,7 +44,7 @@ def test_a_run_is_looked_after_after_an_unforeseen_error(keep: Keep) -> None:
     run.supervisor.start(lambda *_: None)
     until(lambda: rounds > 2, what="there are rounds after it")
     run.supervisor.stop()
-    assert "looking after the run failed, and is tried again: RuntimeError: unforeseen" in run.told
+    assert "a supervision round failed; retrying: RuntimeError: unforeseen" in run.told
 
 
 def scaled(run: KeptRun, role: str, count: int) -> None:

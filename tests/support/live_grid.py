@@ -36,6 +36,7 @@ resource_sharing:
   grace_seconds: 1
   expiry_warning_seconds: 60
   thresholds: {excess_threshold: 0}
+  teams: [{name: vision}, {name: audio}]
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
 - {name: lender, cpu_count: 6, gpu_count: 1, memory_gb: 4}
