@@ -124,7 +124,8 @@ def test_a_run_whose_keeper_is_killed_is_lost_and_ray_ends_its_actors(grid: Live
     (folder / "elsewhere").mkdir()
 
     typed(grid, folder / "elsewhere", "up", "../small.yaml", "--name", "killed", "--working-dir", "..")
-    assert "A run named killed already exists and is running" in typed(grid, folder, "up", "small.yaml", "--name", "killed", code=4)[1]
+    again = typed(grid, folder, "up", "small.yaml", "--name", "killed", code=4)[1]
+    assert "A run named killed already exists and is running" in again
     until(lambda: "a worker is here" in typed(grid, folder, "logs", "killed")[0], 10, "what actors print is there")
     run = grid.json("roles", "status", "killed")
     assert [len(one["gpus"]) for one in run["members"] if one["role"] == "learner"] == [1]
