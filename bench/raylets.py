@@ -11,7 +11,7 @@ import psutil
 
 from distributed_grid.cluster.embedded import node_specs
 from distributed_grid.cluster.nodes import POLL_S, START_TIMEOUT_S, is_up, ray_executable, spawn, start_command
-from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.ports import LockedPorts
 from distributed_grid.cluster.processes import child_environment, trees
 from distributed_grid.cluster.record import load
 from distributed_grid.config import GridConfig
@@ -50,7 +50,7 @@ class Raylets:
         assert record is not None
         (spec,) = [spec for spec in node_specs(self._config) if spec.name == name]
         log = self._home.logs / f"ray-{name}-again.log"
-        with ClaimedPorts() as ports:
+        with LockedPorts() as ports:
             command = [*ray_executable(), *start_command(spec, record.ray_address, ports)]
             process = spawn(command, log, child_environment(self._env, record.marker))
             wait_until_up(name, process, log)

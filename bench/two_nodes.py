@@ -21,7 +21,7 @@ from distributed_grid.cluster import local
 from distributed_grid.cluster.attach import put_controller_in
 from distributed_grid.cluster.embedded import node_specs, start_embedded, stop_embedded
 from distributed_grid.cluster.nodes import head_first, ray_executable, spawn, start_command
-from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.cluster.ports import LockedPorts, own_address
 from distributed_grid.cluster.processes import child_environment
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, save
 from distributed_grid.config import GridConfig, load_config
@@ -72,7 +72,7 @@ def head_alone() -> Iterator[Small]:
 @contextmanager
 def with_job_server() -> Iterator[Small]:
     """With grid, and with Ray's dashboard on the head, which an embedded cluster does not have."""
-    with _home() as (home, config), ClaimedPorts() as ports:
+    with _home() as (home, config), LockedPorts() as ports:
         host, port, dashboard = own_address(), ports.take(), ports.take()
         home.create().logs.mkdir(mode=0o700, exist_ok=True)
         record = ClusterRecord("job-server", f"{host}:{port}", datetime.now(UTC).isoformat())

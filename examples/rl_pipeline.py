@@ -249,15 +249,15 @@ class Story:
         self.events: dict[tuple[str, str], str] = {}
         self.say(f"{'iteration':>9}  {'workers':>7}  {'pool':>4}  {'updates':>7}  {'mean return':>11}")
 
-    def say(self, told: str) -> None:
-        print(told, flush=True)
+    def say(self, message: str) -> None:
+        print(message, flush=True)
 
     def line(self, iteration: int, workers: int, pool: float, updates: int, mean_return: float) -> None:
         for event in self.run.status()["events"]:  # its last ones
-            key, told = (event["at"], event["told"]), event["told"]
+            key, message = (event["at"], event["message"]), event["message"]
             if key not in self.events:
-                self.events[key] = told
-                self.say(f"    {textwrap.shorten(told, 140)}")
+                self.events[key] = message
+                self.say(f"    {textwrap.shorten(message, 140)}")
         self.say(f"{iteration:>9}  {workers:>7}  {pool:>4.0%}  {updates:>7}  {mean_return:>11.1f}")
         self.lines.append(
             {"iteration": iteration, "workers": workers, "pool": pool, "updates": updates, "mean_return": mean_return}

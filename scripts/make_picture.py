@@ -6,6 +6,7 @@ Usage: grid cluster start && python scripts/make_picture.py
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,12 +28,17 @@ def main() -> None:
         console.print(Text.from_ansi("\n".join(shown[:MOST_LINES])))
         console.print()
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(console.export_svg(title="grid"))
+    PICTURE.write_text(self_contained(console.export_svg(title="grid")))
     print(f"Wrote {PICTURE}")
 
 
+def self_contained(svg: str) -> str:
+    """The picture without the fonts that Rich loads from another host: viewers fall back to their own."""
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+
+
 def printed(command: str) -> str:
-    """What a command prints on a terminal, with its colours."""
+    """The output of a command on a terminal, with its colours."""
     outer, inner = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(WIDTH)}
     words = [GRID, *command.split()[1:]]

@@ -1,25 +1,18 @@
 """One tree of errors: each says what happened, why, and what to do next.
 
-    GridError                     1
-      MoveFailed                      a process was stopped, and not started again
-      MemberFailed                    a call to a member of a role raised
-      InvalidRequest              2   the caller asked for something that makes no sense
-        UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole,
-        UnknownMethod
-      NotFound                    3
-        TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, TokenNotFound,
-        RunNotFound, ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound
-      Refused                     4   understood, and the answer is no
-        NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers,
-        NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
-      Unavailable                 5   nothing answers, or nothing can do it
-        NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed, ExtraMissing, LeaseLost,
-        MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests
-      AccessDenied                6   the caller is not permitted, or not trusted with an answer
-        ScopeMissing, NotOwner, PriorityNotAllowed, TooManyAttempts, WrongHost, CertificateUntrusted
-      RayUnsuitable               7   a Ray too old, or without what grid needs
-      StoreBroken                 8   the state on disk cannot be read or written
-      CheckFailed                 9   a check that grid made of itself or of the cluster failed
+    GridError                     1 MoveFailed                      a process was stopped, and not started again
+    MemberFailed                    a call to a member of a role raised InvalidRequest              2   the request is
+    not valid UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole,
+    UnknownMethod NotFound                    3 TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost,
+    RequestNotFound, TokenNotFound, RunNotFound, ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound Refused
+    4   understood, and the answer is no NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable,
+    ConfigDiffers, NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale Unavailable
+    5   nothing answers, or nothing can do it NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed,
+    ExtraMissing, LeaseLost, MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests AccessDenied
+    6   the caller is not permitted, or not trusted with an answer ScopeMissing, NotOwner, PriorityNotAllowed,
+    TooManyAttempts, WrongHost, CertificateUntrusted RayUnsuitable               7   a Ray too old, or without what grid
+    needs StoreBroken                 8   the state on disk cannot be read or written CheckFailed                 9   a
+    check that grid made of itself or of the cluster failed
 
 The number is the exit code of `grid`; `code` is what the API and `--json` carry.
 """
@@ -97,7 +90,7 @@ __all__ = [
 
 
 class GridError(Exception):
-    """Something that a person should read; never shown as a traceback."""
+    """An error with a message for a person; never shown as a traceback."""
 
     code: ClassVar[str] = "ERROR"
     exit_code: ClassVar[int] = 1
@@ -134,13 +127,13 @@ def said_by(error: BaseException) -> str:
 
 
 class MoveFailed(GridError):
-    """A process was stopped on its node and could not be started on the other: a person has to act."""
+    """A process was stopped on its node, and could not be started on the other node. A person has to start it."""
 
     code = "MOVE_FAILED"
 
 
 class MemberFailed(GridError):
-    """A call to a member of a role raised. `cause` is what it raised, if that is available here."""
+    """A call to a member of a role raised. `cause` is the exception, if it is available here."""
 
     code = "MEMBER_FAILED"
     role: str = ""
@@ -182,7 +175,7 @@ class TooLarge(InvalidRequest):
 
 
 class InvalidRole(InvalidRequest, ValueError):
-    """A role, a pool or a whole workload makes no sense. `problems`: where exactly, and what is wrong there.
+    """A role, a pool or a whole workload is not valid. `problems`: each place, and what is wrong there.
 
     Also a `ValueError`, which is what the documented API has always raised; so is `RoleNotFound`.
     """
@@ -250,7 +243,8 @@ class Refused(GridError):
 
 
 class NoCapacity(Refused):
-    """No node lends it now. `expected_start`: when it would be met if it waited; None if unknown."""
+    """No node can lend the capacity now. `expected_start`: when the request would be met if it waited; None if
+    unknown."""
 
     code = "NO_CAPACITY"
     expected_start: str | None = None
@@ -294,7 +288,7 @@ class CannotMove(Refused):
 
 
 class DoesNotFit(Refused):
-    """A workload has no room; each reason says which role lacks what."""
+    """A workload does not fit; each reason names a role and what it lacks."""
 
     code = "DOES_NOT_FIT"
 
@@ -346,7 +340,7 @@ class LeaseLost(Unavailable):
 
 
 class MemberLost(Unavailable):
-    """A member of a role is gone, with what it was doing; `why` as far as it is known."""
+    """A member of a role is gone, and its calls with it; `why`: the reason, if known."""
 
     code = "MEMBER_LOST"
     role: str = ""
@@ -363,7 +357,7 @@ class CallTimedOut(Unavailable):
 
 
 class StartTimedOut(Unavailable):
-    """A workload was not up in time. Nothing of it is left."""
+    """A workload was not up in time. All of it was removed."""
 
     code, http_status = "START_TIMED_OUT", 504
 
@@ -386,13 +380,13 @@ class TooBusy(Unavailable):
 
 
 class TooManyRequests(TooBusy):
-    """One token asks for more than its share."""
+    """One token sends more than its limits allow."""
 
     code, http_status = "TOO_MANY_REQUESTS", 429
 
 
 class ExtraMissing(Unavailable):
-    """The library for a chosen part of grid comes with an extra that is not installed."""
+    """A configured feature needs an extra that is not installed."""
 
     code = "EXTRA_MISSING"
 
@@ -406,13 +400,13 @@ class ScopeMissing(AccessDenied):
 
 
 class NotOwner(AccessDenied):
-    """The caller wants to change what belongs to another requester and team."""
+    """The caller tried to change what belongs to another user and team."""
 
     code, http_status = "NOT_OWNER", 403
 
 
 class PriorityNotAllowed(AccessDenied):
-    """The caller's token, or its team, may not ask for so high a priority."""
+    """The caller's token or team may not request this priority."""
 
     code, http_status = "PRIORITY_NOT_ALLOWED", 403
 

@@ -94,7 +94,7 @@ def test_without_runs_it_says_how_to_start_one(served: ServedGrid) -> None:
 
 
 def test_one_run_shows_every_member(served: ServedGrid) -> None:
-    served.role_records.write_record(a_run(events=[{"at": NOW, "told": "rollout_worker 1 died; it restarts"}]))
+    served.role_records.write_record(a_run(events=[{"at": NOW, "message": "rollout_worker 1 died; it restarts"}]))
 
     lines = typed(served, "status", "run-1")[0].splitlines()
 

@@ -19,7 +19,7 @@ from distributed_grid.cli.top.dialogs import error_text
 from distributed_grid.cli.top.overview import event_line
 from distributed_grid.errors import GridError
 from distributed_grid.model.times import clock, local_times, minute, moment, stamp
-from distributed_grid.run.held_lease import AskedBack
+from distributed_grid.run.held_lease import Reclaim
 from distributed_grid.run.monitor import in_words
 
 NOON = datetime(2025, 6, 1, 12, 0, 3, 500_000, tzinfo=UTC)
@@ -116,7 +116,7 @@ def test_errors_and_events_have_their_times_in_the_readers_zone(capsys: pytest.C
 
 def test_a_program_that_has_to_leave_its_lease_is_told_when_here() -> None:
     ending: Any = {"cause": "expired", "by": "grid", "reason": "expired", "claimant": None}
-    told = in_words(AskedBack(ending, time.monotonic() + 60), "3f2a91c0", "The program")
+    told = in_words(Reclaim(ending, time.monotonic() + 60), "3f2a91c0", "The program")
     assert re.search(r"keeps it until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)? IST \(for 60 s\)", told)
 
 

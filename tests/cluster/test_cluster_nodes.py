@@ -9,7 +9,7 @@ import pytest
 
 from distributed_grid.cluster import NodeSpec, nodes
 from distributed_grid.cluster.nodes import head_first, is_up, ray_executable, spawn, start_command
-from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.ports import LockedPorts
 from distributed_grid.errors import ClusterStartFailed, RayUnsuitable
 from distributed_grid.model.resources import GB
 
@@ -53,7 +53,7 @@ def test_what_ray_could_not_start_is_refused_before_anything_starts(specs: list[
 
 def test_a_worker_joins_the_head_with_all_it_has() -> None:
     spec = node(cpus=8.0, resources={"custom": 1.5}, labels={"zone": "a"})
-    with ClaimedPorts() as ports:
+    with LockedPorts() as ports:
         given = flags(start_command(spec, "10.0.0.1:20001", ports))
 
     assert given["--address"] == "10.0.0.1:20001"
@@ -66,7 +66,7 @@ def test_a_worker_joins_the_head_with_all_it_has() -> None:
 
 
 def test_no_two_ports_of_a_cluster_are_the_same() -> None:
-    with ClaimedPorts() as ports:
+    with LockedPorts() as ports:
         commands = [
             flags(start_command(node("m", is_head=True), "10.0.0.1:1", ports)),
             flags(start_command(node("w"), "10.0.0.1:1", ports)),

@@ -4,7 +4,7 @@ import pytest
 
 from distributed_grid.cluster.ports import (
     RAY_WORKER_PORTS,
-    ClaimedPorts,
+    LockedPorts,
     allowed_ports,
     ephemeral_ports,
     is_free,
@@ -51,25 +51,25 @@ def test_a_port_in_use_is_passed_over() -> None:
         used = server.getsockname()[1]
 
         assert not is_free(used)
-        with ClaimedPorts([used]) as ports, pytest.raises(ClusterStartFailed, match="No free port"):
+        with LockedPorts([used]) as ports, pytest.raises(ClusterStartFailed, match="No free port"):
             ports.take()
 
 
 def test_two_clusters_that_start_together_never_get_the_same_port() -> None:
     pool = allowed_ports(ephemeral_ports())[:40]
-    with ClaimedPorts(pool) as one, ClaimedPorts(pool) as other:
+    with LockedPorts(pool) as one, LockedPorts(pool) as other:
         taken = [ports.take() for _ in range(10) for ports in (one, other)]
 
     assert len(set(taken)) == 20
 
 
 def test_a_claim_ends_with_its_block() -> None:
-    with ClaimedPorts() as ports:
+    with LockedPorts() as ports:
         port = ports.take()
-        with ClaimedPorts([port]) as other, pytest.raises(ClusterStartFailed):
+        with LockedPorts([port]) as other, pytest.raises(ClusterStartFailed):
             other.take()
 
-    with ClaimedPorts([port]) as later:
+    with LockedPorts([port]) as later:
         assert later.take() == port
 
 

@@ -125,7 +125,7 @@ def test_the_machine_decides_how_many_nodes_start_at_once(cores: int, load: floa
 def test_what_was_loaded_ends_with_the_process_that_should_have_let_it_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "WHEN_TOLD", "import sys; sys.stdin.readline() and print('Ray runtime started')")
+    monkeypatch.setattr(starting, "WHEN_RELEASED", "import sys; sys.stdin.readline() and print('Ray runtime started')")
     forgotten = NodeStart(node("a"), [], tmp_path / "a.log", {"PATH": ""})
     process = psutil.Process(forgotten.pid)
 
@@ -138,7 +138,7 @@ def test_what_was_loaded_ends_with_the_process_that_should_have_let_it_go(
 
 
 def test_one_that_is_let_go_and_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "WHEN_TOLD", "import sys; sys.stdin.readline(); print('Ray runtime started')")
+    monkeypatch.setattr(starting, "WHEN_RELEASED", "import sys; sys.stdin.readline(); print('Ray runtime started')")
     started = NodeStart(node("a"), [], tmp_path / "a.log", {"PATH": sys.prefix})
 
     started.let_go()

@@ -52,7 +52,7 @@ def test_a_boost_shows_its_team_cause_notice_and_checkpoint(fresh: ServedGrid) -
         None,
     )
 
-    fresh.ask_back(boost_id, 2)
+    fresh.reclaim(boost_id, 2)
     fresh.client.checkpointed(boost_id)
 
     shown = fresh.client.boost(boost_id)
@@ -129,7 +129,7 @@ def type_it(grid: ServedGrid, *words: str) -> str:
 def test_the_command_asks_to_be_told_gives_up_a_part_and_says_what_is_saved(fresh: ServedGrid) -> None:
     words = ["boost", "request", "b", "cpu", "3", "--source", "a", "--grace", "600"]
     boost_id = json.loads(type_it(fresh, *words, "--reclaim-watch", "--json"))["boost_id"]
-    fresh.ask_back(boost_id, 2)
+    fresh.reclaim(boost_id, 2)
 
     assert "reclaim of 2 CPUs (preempted by ana's request r1e9f00d" in type_it(fresh, "boost", "status")
     assert "its work is saved" in type_it(fresh, "boost", "checkpointed", boost_id[:8])
@@ -138,7 +138,7 @@ def test_the_command_asks_to_be_told_gives_up_a_part_and_says_what_is_saved(fres
 
     with HookServer({"release": True}) as holder:
         other = json.loads(type_it(fresh, *words[:4], "1", "--grace", "600", "--reclaim-url", holder.url, "--json"))
-        fresh.ask_back(other["boost_id"])
+        fresh.reclaim(other["boost_id"])
         asyncio.run(until(lambda: holder.asked and other["boost_id"] not in str(fresh.client.boost_status())))
 
 
@@ -168,7 +168,7 @@ async def amount_of(manager: ResourceBoostManager, boost_id: str) -> float:
 
 
 def asks(grid: ServedGrid, amount: float) -> Callable[[str], Awaitable[object]]:
-    return lambda boost_id: asyncio.to_thread(grid.ask_back, boost_id, amount)
+    return lambda boost_id: asyncio.to_thread(grid.reclaim, boost_id, amount)
 
 
 async def settles(manager: ResourceBoostManager, boost_id: str, amount: float) -> None:

@@ -62,7 +62,7 @@ def test_a_full_pool_is_told() -> None:
     )
     assert found.certain
     assert found.missing == (Missing("p", "cpu", 10_000, in_pool=True),)
-    assert "with 1 CPU more in the pool p, it fits" in [one.told for one in found.remedies]
+    assert "with 1 CPU more in the pool p, it fits" in [one.text for one in found.remedies]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_role_to_shrink_and_to_how_many() -> None:
     found = refused(load, place(cpus=8))
 
     told = [one for one in found.remedies if one.kind is RemedyKind.SHRINK]
-    assert [(one.told, dict(one.counts)) for one in told] == [
+    assert [(one.text, dict(one.counts)) for one in told] == [
         ("with 4 instead of 10 of worker, it fits", {"worker": 4})
     ]
 
@@ -117,7 +117,7 @@ def test_colocated_roles_shrink_together() -> None:
 def test_what_fits_only_without_a_role_is_told() -> None:
     load = workload(RoleSpec("huge", cpus=99), RoleSpec("small"))
 
-    assert remedy(refused(load, place()), RemedyKind.SHRINK).told == "without huge, it fits"
+    assert remedy(refused(load, place()), RemedyKind.SHRINK).text == "without huge, it fits"
 
 
 def test_a_workload_of_one_role_is_not_told_to_be_without_it() -> None:
@@ -130,7 +130,7 @@ def test_a_boost_that_helps_is_told_as_a_command() -> None:
 
     boost = remedy(refused(load, *nodes), RemedyKind.BOOST)
 
-    assert boost.told == "if cpu1 lends gpu1 2 CPUs, it fits"
+    assert boost.text == "if cpu1 lends gpu1 2 CPUs, it fits"
     assert boost.commands == ("grid boost request gpu1 cpu 2 --source cpu1 --delivery transfer",)
 
 

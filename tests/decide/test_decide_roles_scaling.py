@@ -83,7 +83,7 @@ def test_after_a_change_there_is_rest_and_then_the_next_one() -> None:
     found = follow(queue(), every_second(*[9] * 16))
 
     assert [one.wanted for one in found] == [4] * 5 + [5] * 10 + [6]
-    assert found[12].told == "queue at 9 (up at 4), 3 s of cooldown left after the last change"
+    assert found[12].state_text == "queue at 9 (up at 4), 3 s of cooldown left after the last change"
 
 
 def test_without_a_while_and_without_rest_every_reading_counts() -> None:
@@ -105,14 +105,14 @@ def test_what_cannot_be_read_changes_nothing_and_begins_the_while_anew() -> None
     found = follow(queue(), every_second(9, 9, 9, 9, AWAY, 9, 9, 9, 9, 9, 9))
 
     assert [one.wanted for one in found] == [4] * 10 + [5]
-    assert (found[4].reason, found[4].told) == ("", "queue cannot be read: the pool does not answer")
+    assert (found[4].reason, found[4].state_text) == ("", "queue cannot be read: the pool does not answer")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_is_none_is_no_reading(value: float) -> None:
     (found,) = follow(queue(stable_seconds=0), [(0.0, value)])
 
-    assert found.wanted == 4 and found.told == f"queue cannot be read: it is {value}"
+    assert found.wanted == 4 and found.state_text == f"queue cannot be read: it is {value}"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_number_that_is_none_is_no_reading(value: float) -> None:
 def test_it_stays_between_the_least_and_the_most(present: int, reading: float, told: str) -> None:
     found = follow(queue(stable_seconds=0), [(0.0, reading)], present=present)
 
-    assert [(one.wanted, one.reason, one.told) for one in found] == [(present, "", told)]
+    assert [(one.wanted, one.reason, one.state_text) for one in found] == [(present, "", told)]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_found_no_room_is_tried_again_after_a_rest() -> None:
 def test_how_things_stand_is_told_at_any_time() -> None:
     found = follow(queue(), every_second(2, 4.56789, 5, 6))
 
-    assert [one.told for one in found] == [
+    assert [one.state_text for one in found] == [
         "queue at 2, between 1 and 4",
         "queue at 4.568 (up at 4), for 0 of 5 s",
         "queue at 5 (up at 4), for 1 of 5 s",

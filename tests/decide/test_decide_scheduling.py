@@ -62,7 +62,7 @@ def test_each_strategy_prefers_what_it_says(strategy: str, cpus: float, expected
 
 def test_every_strategy_is_registered_and_says_what_it_prefers() -> None:
     assert set(SchedulingStrategy) <= set(strategies())
-    assert all(strategy.told for strategy in strategies().values())
+    assert all(strategy.summary for strategy in strategies().values())
 
 
 def test_the_measured_load_counts_not_only_what_is_spoken_for() -> None:
@@ -97,7 +97,7 @@ def test_a_strategy_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.arange(len(columns))
 
     assert chosen(strategy="last_by_name", cpu=1) == "small"
-    assert strategies()["last_by_name"].told == "the last name"
+    assert strategies()["last_by_name"].summary == "the last name"
 
 
 def test_a_strategy_that_knows_nothing_of_a_node_puts_it_last_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

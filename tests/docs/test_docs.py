@@ -472,7 +472,7 @@ def test_the_strategies_of_the_scheduler() -> None:
     rows = table("docs/scheduling.md", "Strategy", "Prefers")
 
     assert {codes_in(row["Strategy"])[0]: row["Prefers"] for row in rows} == {
-        str(name): strategy.told[0].lower() + strategy.told[1:].rstrip(".")
+        str(name): strategy.summary[0].lower() + strategy.summary[1:].rstrip(".")
         for name, strategy in strategies().items()
         if name in set(SchedulingStrategy)
     }
@@ -582,3 +582,8 @@ def test_the_architecture_has_the_layers_that_are_enforced() -> None:
     told = [code for row in table("docs/architecture.md", "Layer", "What it is") for code in codes_in(row["Layer"])]
 
     assert told == re.findall(r"\w+", layers[1])
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs/images").iterdir()), ids=lambda picture: picture.name)
+def test_a_picture_loads_nothing_from_other_hosts(picture: Path) -> None:
+    assert not re.findall(r"""(?:url\(|href=)["']?https?://[^"')]+""", picture.read_text())

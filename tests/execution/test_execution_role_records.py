@@ -57,9 +57,9 @@ def test_a_name_that_could_not_be_a_key_is_refused(records: RoleRecords, name: o
 
 
 def test_only_one_run_that_lives_has_a_name(records: RoleRecords) -> None:
-    assert records.claim(a_run(state="starting")) is None
+    assert records.register(a_run(state="starting")) is None
 
-    assert records.claim(second()) == a_run(state="starting")
+    assert records.register(second()) == a_run(state="starting")
     assert records.read_record("run-1") == a_run(state="starting")
 
 
@@ -68,7 +68,7 @@ def test_the_name_of_a_run_that_is_over_is_free(records: RoleRecords, state: str
     records.write_record(a_run(state=state))
     records.send_command("run-1", down=True)
 
-    assert records.claim(second()) is None
+    assert records.register(second()) is None
     assert records.read_record("run-1") == second()
     assert records.pending_command("run-1") is None, "a command to the earlier run"
 
@@ -76,7 +76,7 @@ def test_the_name_of_a_run_that_is_over_is_free(records: RoleRecords, state: str
 def test_a_command_that_came_too_late_for_a_run_does_not_reach_the_next(records: RoleRecords) -> None:
     records.send_command("run-1", down=True)  # it was removed a moment before
 
-    assert records.claim(a_run()) is None
+    assert records.register(a_run()) is None
     assert records.pending_command("run-1") is None
 
 
@@ -89,13 +89,13 @@ def test_of_two_that_want_the_name_of_a_dead_run_at_once_one_has_it(
     class AnotherComesFirst(FakeKeyValueStore):
         def put(self, key: str, value: bytes, *, replace: bool) -> bool:
             if key.startswith("heir:"):
-                assert records.claim(second()) is None
+                assert records.register(second()) is None
             return store.put(key, value, replace=replace)
 
     slow = AnotherComesFirst()
     slow.get, slow.keys = store.get, store.keys  # type: ignore[method-assign]
 
-    assert RoleRecords(slow).claim(a_run(state="starting")) == second()
+    assert RoleRecords(slow).register(a_run(state="starting")) == second()
     assert records.read_record("run-1") == second()
 
 

@@ -17,7 +17,7 @@ from test_node_loss import settles
 from bench.raylets import kill_trees, wait_until_up
 from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command
-from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.ports import LockedPorts
 from distributed_grid.cluster.processes import child_environment
 from distributed_grid.cluster.supervise import end_supervisors
 from distributed_grid.errors import NotOnHead
@@ -41,13 +41,13 @@ class Hosts:
         self.live.env |= NOTICE_SOON
         self._folder = folder
         self._pids: list[int] = []
-        with ClaimedPorts() as ports:
+        with LockedPorts() as ports:
             self.address = f"{HERE}:{ports.take()}"
             self._start("head", [*ray_executable(), *start_command(HEAD, self.address, ports)])
         self.start_far()
 
     def start_far(self) -> None:
-        with ClaimedPorts() as ports:
+        with LockedPorts() as ports:
             command = start_command(FAR, self.address, ports)
         command[command.index("--node-ip-address") + 1] = THERE
         self._start("far", self.apart.command([*ray_executable(), *command]))

@@ -214,7 +214,7 @@ def test_groups_are_known_without_reading_the_list_of_all_that_ever_were(
     until(lambda: {group.name for group in reservations.there()} == {"grid-boost-known", "grid-boost-nobodys"}, 5)
     assert set(reservations.there()) == set(listed(grid.address))
     # Once the nodes show them, what is known is not asked for.
-    until(lambda: not asked_for(reservations, monkeypatch), 5)
+    until(lambda: not requested(reservations, monkeypatch), 5)
     assert {group.id for group in reservations.there()} == {ours, others[1].id.hex()}
 
     reservations.remove(ours)
@@ -238,7 +238,7 @@ def test_a_group_that_waits_for_room_is_found_by_those_who_look_closely(grid: Li
     until(lambda: not reservations.there(), 5)
 
 
-def asked_for(reservations: Mechanism, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def requested(reservations: Mechanism, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The groups that one look asks Ray about."""
     asked: list[str] = []
     with monkeypatch.context() as patch:

@@ -177,7 +177,7 @@ def test_a_killed_member_comes_back_with_its_references_and_the_others_do_not_no
     after = run["worker"].call("pid")
     assert after[0] != before[0] and after[1:] == before[1:]
     until(lambda: run.status()["state"] == "running", what="all is well again")
-    assert any("worker 0 died" in event["told"] for event in run.status()["events"])
+    assert any("worker 0 died" in event["message"] for event in run.status()["events"])
 
 
 def test_a_call_that_was_under_way_is_lost_and_not_repeated(run: Run) -> None:

@@ -60,7 +60,8 @@ from page_sessions import Reader, Shell, files, steps
 from role_runs import a_run
 ray.init(address={address!r}, log_to_driver=False, logging_level="ERROR")
 me = ray.get_runtime_context().get_worker_id()
-print(RoleRecords.connected().claim(a_run("theirs", owner={{"node": "head", "pid": 1, "worker_id": me}})), flush=True)
+record = a_run("theirs", owner={{"node": "head", "pid": 1, "worker_id": me}})
+print(RoleRecords.connected().register(record), flush=True)
 sys.stdin.read()
 """
 
@@ -178,8 +179,8 @@ def test_records_and_commands_in_ray_itself(grid: LiveGrid) -> None:
     me = ray.get_runtime_context().get_worker_id()
     mine = a_run("mine", owner={"node": "head", "pid": 1, "worker_id": me})
 
-    assert records.claim(mine) is None
-    assert records.claim(mine) == mine
+    assert records.register(mine) is None
+    assert records.register(mine) == mine
     assert records.names() == ["mine"]
     records.send_command("mine", counts={"trainer": 1})
     records.send_command("mine", counts={"rollout_worker": 3}, down=True)

@@ -369,7 +369,11 @@ def test_a_run_in_the_background_is_listed_read_and_cancelled(grid: LiveGrid, sc
     refused = grid.cli("run", "--detach", "--cpus", "99", "--", "true")
     assert (refused.returncode, "No nodes have sufficient" in refused.stderr) == (4, True)
     last = grid.json("tasks", "ls")["tasks"][0]
-    assert (last["command"], last["state"], last["told"][0][:26]) == ("true", "refused", "No nodes have sufficient a")
+    assert (last["command"], last["state"], last["messages"][0][:26]) == (
+        "true",
+        "refused",
+        "No nodes have sufficient a",
+    )
     nothing_is_left(grid)
 
 

@@ -16,7 +16,7 @@ from live_grid import GRID, LiveGrid, until
 from bench.raylets import kill_trees, wait_until_up
 from distributed_grid.cluster import NodeSpec
 from distributed_grid.cluster.nodes import ray_executable, spawn, start_command
-from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.cluster.ports import LockedPorts, own_address
 from distributed_grid.cluster.processes import child_environment
 
 pytestmark = pytest.mark.cluster
@@ -30,13 +30,13 @@ class RayCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with ClaimedPorts() as ports:
+        with LockedPorts() as ports:
             self.address = f"{own_address()}:{ports.take()}"
         self._nodes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         env = child_environment(os.environ, f"supervised-{self.address}")
-        with ClaimedPorts() as ports:
+        with LockedPorts() as ports:
             for number, spec in enumerate((HEAD, WORKER)):
                 log = self._folder / f"ray-{spec.name}-{time.monotonic_ns()}-{number}.log"
                 node = spawn([*ray_executable(), *start_command(spec, self.address, ports)], log, env)
@@ -247,7 +247,7 @@ def test_a_service_that_is_started_again_finds_the_controller_and_does_not_distu
 
 def test_a_head_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     grid = LiveGrid(tmp_path)
-    with ClaimedPorts() as ports:
+    with LockedPorts() as ports:
         waiting = Supervised(grid, f"{own_address()}:{ports.take()}")
         try:
             until(lambda: "waiting for it to come back" in waiting.said(), 30)

@@ -11,7 +11,7 @@ from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import BoostNotFound
 from distributed_grid.faults import Point
-from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.reclaim import reclaim
 from distributed_grid.leases.release import part_id
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 from distributed_grid.model.resources import scale
@@ -73,7 +73,7 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
 
 async def want_one_back(lab: WholeGrid, boost: Lease) -> Lease:
     """A caller that needs it asks again for as long as it does not see that it comes."""
-    asked = ask_back(lab.parts, boost, "another request needs it", FOR_ANA, units=scale("cpu"))
+    asked = reclaim(lab.parts, boost, "another request needs it", FOR_ANA, units=scale("cpu"))
     await lab.parts.commit()
     return asked
 

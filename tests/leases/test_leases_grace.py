@@ -8,8 +8,8 @@ from builders import FOR_ANA, ask
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import BoostNotFound, NotReserved
-from distributed_grid.leases.programs import attend, attended_dict, leave
-from distributed_grid.leases.reclaim import ask_back, take_reply
+from distributed_grid.leases.programs import leave, program_answer, report_program
+from distributed_grid.leases.reclaim import reclaim, take_reply
 from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.endings import ENDING_S, EndCause
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, Purpose
@@ -32,7 +32,7 @@ def reserve(lab: WholeGrid, **changes: object) -> Lease:
 
 
 def enter(lab: WholeGrid, boost: Lease, program: str = "p1") -> Lease:
-    return lab.run(attend(lab.parts, lab.leases[boost.id], program, "train.py"))
+    return lab.run(report_program(lab.parts, lab.leases[boost.id], program, "train.py"))
 
 
 def stay(lab: WholeGrid, boost: Lease, seconds: float) -> None:
@@ -66,7 +66,7 @@ def test_a_program_that_saw_its_boost_before_the_release_does_not_undo_it(lab: W
     seen = lab.leases[boost.id]
     release(lab, boost)
 
-    lab.run(attend(lab.parts, seen, "p2", "train.py"))
+    lab.run(report_program(lab.parts, seen, "p2", "train.py"))
     assert lab.leases[boost.id].state is LeaseState.RELEASING
     lab.run(leave(lab.parts, seen, "p2"))
     assert lab.leases[boost.id].state is LeaseState.RELEASING
@@ -74,7 +74,7 @@ def test_a_program_that_saw_its_boost_before_the_release_does_not_undo_it(lab: W
     lab.wait(2.0)
     assert boost.id not in lab.leases
     with pytest.raises(BoostNotFound):
-        lab.run(attend(lab.parts, seen, "p1", "train.py"))
+        lab.run(report_program(lab.parts, seen, "p1", "train.py"))
     assert boost.id not in lab.leases
     at_home(lab)
 
@@ -154,12 +154,12 @@ def test_a_hook_that_gives_the_lease_up_ends_the_grace_period_of_the_program_ins
     enter(lab, boost)
 
     async def asked_and_answered() -> None:
-        asked = ask_back(lab.parts, lab.leases[boost.id], "ana needs it", FOR_ANA)
+        asked = reclaim(lab.parts, lab.leases[boost.id], "ana needs it", FOR_ANA)
         await take_reply(lab.parts, asked, Reply(release=True), who="bo")
 
     lab.run(asked_and_answered())
 
-    left = attended_dict(lab.parts, lab.leases[boost.id])["ends_in_seconds"]
+    left = program_answer(lab.parts, lab.leases[boost.id])["ends_in_seconds"]
     assert left <= 0
     lab.run(leave(lab.parts, lab.leases[boost.id], "p1"))
     lab.wait(1.0)
@@ -185,7 +185,7 @@ def test_one_that_is_asked_for_says_by_whom_for_whom_and_by_when_wherever_it_is_
 
 
 async def _ask(lab: WholeGrid, boost: Lease) -> None:
-    ask_back(lab.parts, lab.leases[boost.id], "ana needs it", FOR_ANA)
+    reclaim(lab.parts, lab.leases[boost.id], "ana needs it", FOR_ANA)
 
 
 def test_nothing_can_be_inside_of_a_transfer(lab: WholeGrid) -> None:

@@ -58,7 +58,7 @@ def test_a_grant_that_is_released_while_it_is_under_way_does_not_come_back(lab: 
 
     def release() -> None:
         (granting,) = lab.parts.ledger
-        begin_release(lab.parts, granting, "grid stops", grace_s=0.0, wanted_back=False)
+        begin_release(lab.parts, granting, "grid stops", grace_s=0.0, is_reclaimed=False)
 
     lab.cluster.upcoming(0, release, call="reserve" if kind == "gpu" else "resize", after=True)
     boost = lab.run(lab.service.request(ask("b", kind, 1, source="a")))

@@ -11,7 +11,7 @@ from hook_server import HookServer
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidRequest
-from distributed_grid.leases.reclaim import ask_back, take_reply
+from distributed_grid.leases.reclaim import reclaim, take_reply
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 from distributed_grid.model.notices import Reply
 from distributed_grid.model.principals import THE_OWNER
@@ -34,7 +34,7 @@ def asked_back(lab: WholeGrid, hook: str, cpus: int = 2, **changes: Any) -> Leas
     boost = lab.run(lab.service.request(ask("b", amount=3, source="a", grace_s=GRACE_S, reclaim_hook=hook, **changes)))
 
     async def asking() -> None:
-        ask_back(lab.parts, boost, "ana needs it", FOR_ANA, units=cpus * CPUS)
+        reclaim(lab.parts, boost, "ana needs it", FOR_ANA, units=cpus * CPUS)
         await lab.parts.try_commit()
 
     lab.run(asking())
@@ -156,7 +156,7 @@ def test_a_hook_is_told_again_when_more_is_asked_and_after_a_restart(lab: WholeG
         boost = asked_back(lab, holder.url, 1)
 
         async def more() -> None:
-            ask_back(lab.parts, boost, "bo needs it, too", FOR_ANA, units=2 * CPUS)
+            reclaim(lab.parts, boost, "bo needs it, too", FOR_ANA, units=2 * CPUS)
 
         lab.run(more())
         lab.wait(1.0)

@@ -8,7 +8,7 @@ from builders import FOR_ANA, ask, cpu
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, Refused
-from distributed_grid.leases.reclaim import ask_back, cordon
+from distributed_grid.leases.reclaim import cordon, reclaim
 from distributed_grid.model.leases import WATCHED, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
@@ -34,7 +34,7 @@ def lend(lab: WholeGrid, amount: float = 3, hook: str | None = WATCHED, **change
 
 def want_back(lab: WholeGrid, lease: Lease, cpus: float | None = None, reason: str = "ana needs it") -> Lease:
     async def asking() -> Lease:
-        asked = ask_back(lab.parts, lease, reason, FOR_ANA, units=None if cpus is None else int(cpus * CPUS))
+        asked = reclaim(lab.parts, lease, reason, FOR_ANA, units=None if cpus is None else int(cpus * CPUS))
         await lab.parts.try_commit()
         return asked
 
@@ -275,7 +275,7 @@ def test_one_that_is_asked_back_while_it_winds_down_is_waited_for_from_then_on(l
     lab.cluster.start("b", 7)
     lab.run(lab.service.release(boost.id, wait_s=0.0))
 
-    assert want_back(lab, boost).wanted_back
+    assert want_back(lab, boost).is_reclaimed
 
     lab.wait(GRACE_S + 2.0)
     at_home(lab)

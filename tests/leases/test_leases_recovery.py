@@ -14,7 +14,7 @@ from faulty_files import FAULTS, failing, opening, replaced, writing
 from whole_grid import WholeGrid
 
 from distributed_grid.errors import AlreadyRunning, StoreBroken
-from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.reclaim import reclaim
 from distributed_grid.leases.recovery import HOLD
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import WATCHED, LeaseState
@@ -88,7 +88,7 @@ def test_whatever_is_wrong_with_a_file_the_controller_is_back_and_loans_end_on_t
         if name in ("security", "refused"):
             lab.parts.journal.note("token_revoked" if name == "security" else "access_refused", "a token")
         if name == "reclaim" and lab.leases:
-            ask_back(lab.parts, lab.leases[loan.id], "ana needs it", FOR_ANA)
+            reclaim(lab.parts, lab.leases[loan.id], "ana needs it", FOR_ANA)
         lab.wait(0.5)
         if (name, fault) not in UNNOTICED:
             assert path.name in lab.problems()

@@ -15,7 +15,6 @@ from distributed_grid.model.lease_changes import (
     LEGAL,
     Change,
     Checkpointed,
-    Claimed,
     Delivered,
     EndForced,
     GraceChanged,
@@ -27,6 +26,7 @@ from distributed_grid.model.lease_changes import (
     NotDelivered,
     NoticeGiven,
     ProgramsChanged,
+    Promised,
     Reclaimed,
     Regrouped,
     ReleaseAsked,
@@ -59,7 +59,7 @@ ONE_OF_EACH: tuple[Change, ...] = (
     KeyTaken("k2"),
     ReleaseAsked("released", NOON, 30.0, ENDING),
     Reclaimed("needed", NOON, 30.0, ENDING),
-    Claimed(ENDING),
+    Promised(ENDING),
     EndForced(),
     NodeLost("gpu1 left", NOON, ENDING),
     GroupLost("it vanished", NOON),
@@ -171,13 +171,13 @@ def check_step(before: Lease, after: Lease | None, step: Change | int) -> None:
         return
     assert after.state in LEGAL[before.state]
     assert after.is_winding_down or not before.is_winding_down, "a release is never undone"
-    assert after.wanted_back or after.state is LeaseState.LOST or not before.wanted_back
+    assert after.is_reclaimed or after.state is LeaseState.LOST or not before.is_reclaimed
     assert after.notice is None or after.state is LeaseState.ACTIVE
     assert after.units == before.units or isinstance(step, int)
     assert after.units <= before.units
     if after.expires_at != before.expires_at:
         assert isinstance(step, Renewed | RenewalUndone)
-    if before.is_claimed and after.deadline is not None and before.deadline is not None and after.grace_s > 0:
+    if before.is_promised and after.deadline is not None and before.deadline is not None and after.grace_s > 0:
         assert after.deadline <= before.deadline + timedelta(milliseconds=1)
 
 

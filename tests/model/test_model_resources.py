@@ -184,8 +184,8 @@ def test_a_kind_at_zero_is_not_there(vector: ResourceVector) -> None:
 @given(vectors, vectors)
 def test_covering_means_that_nothing_is_missing(one: ResourceVector, other: ResourceVector) -> None:
     missing = (other - one).at_least_zero()
-    asked_for = ResourceVector({k: v for k, v in missing.items() if k in other})
-    assert one.covers(other) is (len(asked_for) == 0)
+    requested = ResourceVector({k: v for k, v in missing.items() if k in other})
+    assert one.covers(other) is (len(requested) == 0)
     assert (one + missing).covers(other)
 
 

@@ -21,7 +21,7 @@ from whole_grid import WholeGrid, raising, together
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.faults import Point
-from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.reclaim import reclaim
 from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState, OnGraceEnd
 from distributed_grid.model.resources import GB, ResourceVector, total
 from distributed_grid.store.boost_file import BoostFile
@@ -145,11 +145,11 @@ class BoostMachine(RuleBasedStateMachine):
     def another_request_needs_it(self, data: st.DataObject, part: float | None) -> None:
         """Holders with a hook have their notice first; the others lose it at once, if need be a part."""
         chosen = data.draw(st.sampled_from(sorted(self.grid.leases)))
-        self.do(self._ask_back(self.grid.leases[chosen], part))
+        self.do(self._reclaim(self.grid.leases[chosen], part))
         self._promise_what_is_left(chosen)
 
-    async def _ask_back(self, lease: Lease, part: float | None) -> None:
-        ask_back(self.grid.parts, lease, "a test", FOR_ANA, units=None if part is None else int(lease.units * part))
+    async def _reclaim(self, lease: Lease, part: float | None) -> None:
+        reclaim(self.grid.parts, lease, "a test", FOR_ANA, units=None if part is None else int(lease.units * part))
         await self.grid.parts.try_commit()
 
     def _transfers(self) -> list[str]:

@@ -35,7 +35,7 @@ def lenders(draw: st.DrawFn, kind: str) -> list[Node]:
     return found_nodes
 
 
-def asked_for(target: str, kind: str, amount: float | str, **more: Any) -> Ask:
+def requested(target: str, kind: str, amount: float | str, **more: Any) -> Ask:
     return make_ask({"target_node": target, "resource_type": kind, "amount": amount, **more})
 
 
@@ -47,22 +47,22 @@ def is_kept(asked: Ask, nodes: list[Node], delivery: str | None = None) -> bool:
         return True
     *_, target, kind, amount, option, source = shlex.split(offer)
     assert (target, option) == (asked.target, "--source")
-    again = asked_for(target, kind, amount, source_node=source)
+    again = requested(target, kind, amount, source_node=source)
     return isinstance(plan_grant(again, table, Usage(), Rules(delivery)), Grant)
 
 
 @given(lenders("cpu"), st.integers(1, 9))
 def test_an_offer_of_cpus_is_kept(nodes: list[Node], amount: int) -> None:
-    assert is_kept(asked_for("gpu-master", "cpu", amount), nodes)
+    assert is_kept(requested("gpu-master", "cpu", amount), nodes)
 
 
 @REPEATABLE
 @given(lenders("memory"), st.integers(1, 9), st.sampled_from(["transfer", "reserve"]))
 def test_an_offer_of_memory_is_kept(nodes: list[Node], amount: int, delivery: str) -> None:
-    assert is_kept(asked_for("gpu-master", "memory", amount), nodes, delivery)
+    assert is_kept(requested("gpu-master", "memory", amount), nodes, delivery)
 
 
 @REPEATABLE
 @given(lenders("gpu"), st.integers(1, 5))
 def test_an_offer_of_gpus_is_kept(nodes: list[Node], amount: int) -> None:
-    assert is_kept(asked_for("gpu-master", "gpu", amount), nodes)
+    assert is_kept(requested("gpu-master", "gpu", amount), nodes)

@@ -45,7 +45,7 @@ def run(
     for after, reading in steps:
         now += after
         decided = follow_signal(scaling, state, reading, present=present, least=least, most=most, now=now)
-        assert bool(decided.reason) == (decided.wanted != present) and decided.told
+        assert bool(decided.reason) == (decided.wanted != present) and decided.state_text
         state, present = decided.state, decided.wanted
         found.append((now, present, reading))
     return found

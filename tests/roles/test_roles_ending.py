@@ -70,7 +70,7 @@ def test_each_is_let_go_though_another_could_not_be() -> None:
     assert process_set.ended == ["a", "b", "c"]
     assert places.ended == ["a", "b", "c", "closed"]
     assert boosts == ["home"] and parts.held == []
-    assert [(event.told, event.times) for event in parts.events] == [("while it ended: RuntimeError", 2)]
+    assert [(event.message, event.times) for event in parts.events] == [("while it ended: RuntimeError", 2)]
 
 
 def test_who_was_interrupted_goes_on_with_what_is_left() -> None:

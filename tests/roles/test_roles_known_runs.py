@@ -57,7 +57,7 @@ def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
 ) -> None:
     controller: Any = Controller(records if is_there else None)
 
-    assert KnownRuns(records, lambda: controller).claim(next_one()) is None
+    assert KnownRuns(records, lambda: controller).register(next_one()) is None
 
     assert controller.asked == ["run-1", "closed"], "only it gives leases back at once"
     assert records.read_record("run-1") == next_one()
@@ -70,10 +70,10 @@ def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name
     controller: Any = Controller(records)
 
     def found_slowly() -> Any:
-        assert KnownRuns(records).claim(next_one()) is None  # another program took the room
+        assert KnownRuns(records).register(next_one()) is None  # another program took the room
         return controller
 
-    assert KnownRuns(records, found_slowly).claim(a_run(owner={"node": "c"} | next_one()["owner"])) == next_one()
+    assert KnownRuns(records, found_slowly).register(a_run(owner={"node": "c"} | next_one()["owner"])) == next_one()
 
     assert controller.asked == ["run-1", "closed"]
     assert records.pending_command("run-1") is None and records.read_record("run-1") == next_one()
@@ -82,7 +82,7 @@ def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name
 def test_a_run_that_lives_keeps_its_name(records: RoleRecords, store: FakeKeyValueStore) -> None:
     store.dead.clear()
 
-    assert KnownRuns(records).claim(next_one()) == a_run()
+    assert KnownRuns(records).register(next_one()) == a_run()
     assert len(store.standing) == 2
 
 
@@ -147,7 +147,7 @@ def test_the_groups_of_a_run_that_has_taken_the_name_of_a_lost_one_are_not_the_l
     records: RoleRecords, store: FakeKeyValueStore
 ) -> None:
     (lost,) = records.lost()
-    assert KnownRuns(records).claim(next_one()) is None
+    assert KnownRuns(records).register(next_one()) is None
     store.standing = {"the next one's": new_group_name("run-1")}
 
     assert records.remove_groups(lost) == 0 and [*store.standing] == ["the next one's"]

@@ -117,7 +117,7 @@ def test_what_is_told_again_and_again_does_not_push_out_what_happened_before() -
 
     record = supervisor.record_of(run, "job", "worker", "node")
     assert (record["owner"]["user"], record["owner"]["team"]) == ("ana", "vision")
-    assert [event["told"] for event in record["events"]] == [
+    assert [event["message"] for event in record["events"]] == [
         "worker 0 died",
         "a supervision round failed (100 times)",
         "worker 0 is up",

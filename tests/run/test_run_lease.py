@@ -74,7 +74,7 @@ class Controller:
         if self.asked == self._fails_at:
             raise RuntimeError("unforeseen")
 
-    def attend(self, *_: object, **__: object) -> Any:
+    def report_program(self, *_: object, **__: object) -> Any:
         self._answered()
         return {"boost": self.boost(), "ends_in_seconds": None}
 

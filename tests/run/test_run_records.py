@@ -29,7 +29,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(runs: Runs) -> None:
 
 def test_how_it_ended_is_kept(runs: Runs) -> None:
     run = runs.begin("train.py", isolation="group", detached=False)
-    ended = runs.save(run, state="failed", exit_code=3, ended=run.began + 5, told=("outside the lease: f",))
+    ended = runs.save(run, state="failed", exit_code=3, ended=run.began + 5, messages=("outside the lease: f",))
     assert runs.find(run.id) == ended
     shown = ended.shown()
     assert (shown["task_id"], shown["state"], shown["exit_code"], shown["seconds"]) == (run.id, "failed", 3, 5)

@@ -169,7 +169,7 @@ class KeptRun:
 
     @property
     def told(self) -> str:
-        return "\n".join(event.told for event in self.parts.events)
+        return "\n".join(event.message for event in self.parts.events)
 
     def _kill(self, actor: Actor) -> None:
         self.killed.append(actor)

@@ -58,7 +58,7 @@ def shown(run: Run, role: str, rank: int) -> dict[str, Any]:
 
 
 def told(run: Run) -> str:
-    return " ".join(event["told"] for event in run.status()["events"])
+    return " ".join(event["message"] for event in run.status()["events"])
 
 
 def free_cpus(grid: LiveGrid, name: str) -> float:

@@ -62,7 +62,7 @@ class World:
                 self._lend(verdict.waiting, verdict.grant)
         for verdict in verdicts:
             if verdict.preemption is not None and verdict.preemption.at <= self.now:
-                self._ask_back(verdict.preemption)
+                self._reclaim(verdict.preemption)
         self.told = {verdict.waiting.id: verdict.expected_source for verdict in verdicts if verdict.expected_source}
 
     def _lend(self, waiting: Waiting, grant: Grant) -> None:
@@ -81,7 +81,7 @@ class World:
         self.admitted[waiting.id] = self.now
         self.queue.remove(waiting)
 
-    def _ask_back(self, preemption: Preemption) -> None:
+    def _reclaim(self, preemption: Preemption) -> None:
         for victim in preemption.victims:
             units = preemption.takes[victim.id]
             assert self.leases[victim.id] == victim, "no holder is asked twice"

@@ -26,7 +26,7 @@ from distributed_grid.controller.server import make_server
 from distributed_grid.controller.tokens import Tokens, ensure_token
 from distributed_grid.engine.engine import Engine
 from distributed_grid.execution.role_records import RoleRecords
-from distributed_grid.leases.reclaim import ask_back
+from distributed_grid.leases.reclaim import reclaim
 from distributed_grid.leases.state import utc_now
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.listening import Listening
@@ -53,7 +53,7 @@ class WallClock(Clock):
 async def asked_back(engine: Engine, boost_id: str, amount: float | None, reason: str = "ana needs it") -> Lease:
     lease = engine.parts.ledger.find(boost_id)
     units = None if amount is None else units_of(lease.kind, amount)
-    asked = ask_back(engine.parts, lease, reason, FOR_ANA, units=units)
+    asked = reclaim(engine.parts, lease, reason, FOR_ANA, units=units)
     await engine.parts.try_commit()
     return asked
 
@@ -143,7 +143,7 @@ class ServedGrid:
         """What the controller itself would do, done in its own loop."""
         return asyncio.run_coroutine_threadsafe(doing, self._loop).result(120)
 
-    def ask_back(self, boost_id: str, amount: float | None = None, reason: str = "ana needs it") -> Lease:
+    def reclaim(self, boost_id: str, amount: float | None = None, reason: str = "ana needs it") -> Lease:
         """Another request needs a boost, or part of it."""
         return self.in_its_loop(asked_back(self.engine, boost_id, amount, reason))
 

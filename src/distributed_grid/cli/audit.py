@@ -52,7 +52,9 @@ def entry_line(entry: Entry, width: int | None = None) -> str:
 
     With a width, a description that does not fit continues below, under the event.
     """
-    told = entry.get("message") or ", ".join(f"{k}={v}" for k, v in entry.items() if k not in _SHOWN and v is not None)
+    message = entry.get("message") or ", ".join(
+        f"{k}={v}" for k, v in entry.items() if k not in _SHOWN and v is not None
+    )
     when = _local(str(entry.get("at")))
     line = "  ".join(
         (
@@ -63,9 +65,9 @@ def entry_line(entry: Entry, width: int | None = None) -> str:
             f"{entry.get('node') or '-':<12}",
         )
     )
-    if width is None or len(click.unstyle(line)) + 2 + len(str(told)) <= width:
-        return f"{line}  {told}".rstrip()
-    return f"{line.rstrip()}\n{fill(str(told), max(width, 60), initial_indent=_BELOW, subsequent_indent=_BELOW)}"
+    if width is None or len(click.unstyle(line)) + 2 + len(str(message)) <= width:
+        return f"{line}  {message}".rstrip()
+    return f"{line.rstrip()}\n{fill(str(message), max(width, 60), initial_indent=_BELOW, subsequent_indent=_BELOW)}"
 
 
 _ZONES = len("2025-06-01 12:00:03 CEST")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
+from distributed_grid.cli.capacity_options import CapacityCommand, CapacityOptions, requested, with_capacity_options
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, keep_showing, say, show
@@ -46,14 +46,14 @@ def boost() -> None:
 
 
 @boost.command(
-    cls=Asking,
+    cls=CapacityCommand,
     examples=[
         "grid boost request gpu-master cpu 4",
         "grid boost request gpu-master gpu 1 --duration 30m --wait 10m",
         "grid boost request gpu-master memory 8 --source gpu1 --priority low",
     ],
 )
-@asks_for_capacity
+@with_capacity_options
 @click.option("--wait", metavar=TIME, help="Wait this long for capacity instead of failing.")
 @click.option(
     "--grace", metavar=TIME, help="How long work may continue when the boost ends.  [default: as configured, else 30s]"
@@ -80,7 +80,7 @@ def request(
     as_json: bool,
     grace: str | None,
     on_grace_end: str | None,
-    **asked: Unpack[Asked],
+    **options: Unpack[CapacityOptions],
 ) -> None:
     """Lend AMOUNT of a resource to TARGET. Memory is in GB."""
     from distributed_grid.cli.tables import boost_card
@@ -88,7 +88,7 @@ def request(
     from distributed_grid.model.validators import waiting_time
 
     hook = reclaim_url or (WATCHED if reclaim_watch else None)
-    body, ask = asked_for(asked, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=hook)
+    body, ask = requested(options, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=hook)
     wait_s = 0.0 if wait is None else waiting_time(wait)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")

@@ -47,13 +47,13 @@ def run_inside(
         environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
         with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
             try:
-                return _attended(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
+                return _supervised(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
             except BaseException:
                 process.kill()
                 raise
 
 
-def _attended(
+def _supervised(
     client: GridClient,
     boost: Boost,
     process: subprocess.Popen[bytes],
@@ -64,15 +64,15 @@ def _attended(
     ends: bool,
 ) -> int:
     lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
-    told = ReclaimMessages(lease, say, reclaim)
+    messages = ReclaimMessages(lease, say, reclaim)
     try:
         while (code := _waited(process, _POLL_S)) is None:
-            asked = told.look("The command" if ends else "What runs in this shell")
-            if lease.ended is None and (asked is None or asked.left_s > 0):
+            reclaim_now = messages.look("The command" if ends else "What runs in this shell")
+            if lease.ended is None and (reclaim_now is None or reclaim_now.left_s > 0):
                 continue
             say(f"grid: boost {lease.id[:8]} has ended.")
             if not ends:
-                told.gone()
+                messages.gone()
                 lease.give_back()
                 return process.wait()
             process.terminate()

@@ -40,8 +40,8 @@ def waiting_in_short(demand: Sequence[DemandStatus]) -> str:
     """ "5 requests, 3 do not fit"; "nothing"."""
     count = sum(one["count"] for one in demand)
     never = sum(one["count"] for one in demand if one["reason"] == "infeasible")
-    told = f"{count} request{'s' * (count != 1)}" if count else "nothing"
-    return f"{told}, {never} {'does' if never == 1 else 'do'} not fit" if never else told
+    text = f"{count} request{'s' * (count != 1)}" if count else "nothing"
+    return f"{text}, {never} {'does' if never == 1 else 'do'} not fit" if never else text
 
 
 def _entry(one: DemandStatus, canvas: Canvas) -> list[str]:
@@ -105,7 +105,7 @@ def cluster_view(status: ClusterStatus, canvas: Canvas | None = None) -> str:
             *_head(status, canvas),
             "",
             *_nodes(status["nodes"], canvas),
-            *_cordoned(status.get("cooling", ()), canvas),
+            *_cordoned(status.get("cordoned", ()), canvas),
             "",
             *(*problems, "") * bool(problems),
             *_waiting(status, canvas),
@@ -213,8 +213,8 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _cordoned(names: Sequence[str], canvas: Canvas) -> list[str]:
-    told = (f"{name}: cordoned: it lends and borrows nothing until grid cooldown {name} --off" for name in names)
-    return [click.style(line, fg="yellow") for text in told for line in canvas.wrapped(text, indent="  ", first="")]
+    texts = (f"{name}: cordoned: it lends and borrows nothing until grid cooldown {name} --off" for name in names)
+    return [click.style(line, fg="yellow") for text in texts for line in canvas.wrapped(text, indent="  ", first="")]
 
 
 def _waiting(status: ClusterStatus, canvas: Canvas) -> list[str]:

@@ -1,4 +1,4 @@
-"""What all of grid's commands and groups of commands have in common: help with examples, synonyms, suggestions."""
+"""The base of all of grid's commands and groups of commands: help with examples, synonyms, suggestions."""
 
 import difflib
 from collections.abc import Sequence

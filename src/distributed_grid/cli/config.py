@@ -23,7 +23,7 @@ def config() -> None:
 
 
 class CheckedConfig(TypedDict):
-    """What `grid config check --json` shows."""
+    """The content of `grid config check --json`."""
 
     ok: bool
     source: str

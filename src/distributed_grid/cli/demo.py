@@ -21,6 +21,6 @@ def demo() -> int:
     with subprocess.Popen([sys.executable, "-P", "-m", "distributed_grid.demo"]) as playing:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda told, _: playing.send_signal(told))
+                signal.signal(number, lambda received, _: playing.send_signal(received))
         code = playing.wait()
     return code if code >= 0 else 128 - code

@@ -45,11 +45,11 @@ def findings_view(
     lines = [bold(prefix(header)[0] + "Detail")]
     for (status, finding), row in zip(rows, cells, strict=True):
         plain, shown = prefix(row, _COLOURS.get(status))
-        told = [finding["detail"], *(f"- {work}" for work in finding.get("work", ()))]
+        texts = [finding["detail"], *(f"- {work}" for work in finding.get("work", ()))]
         if (left := cast("LeftFinding", finding).get("left_because")) is not None:
-            told.append(f"left because {left}")
+            texts.append(f"left because {left}")
         below = " " * len(plain)
-        wrapped = [line for text in told for line in canvas.wrapped(text, indent=below)]
+        wrapped = [line for text in texts for line in canvas.wrapped(text, indent=below)]
         lines += [shown + wrapped[0][len(plain) :], *wrapped[1:]]
     if with_meaning:
         meanings = dict.fromkeys((finding["code"], finding["meaning"]) for _, finding in rows)

@@ -139,8 +139,8 @@ def _pressures(node: Node, blocks: bool) -> tuple[str, str, str]:
         state, age = str(node["state"]), _age(node)
         aged = f"{state} {age}" if state == "stale" and age != "-" else state
         return aged, aged, state
-    told = percent(overall).rjust(4)
-    return f"{bar(overall, 10, blocks)} {told}", f"{bar(overall, 5, blocks)} {told}", told
+    text = percent(overall).rjust(4)
+    return f"{bar(overall, 10, blocks)} {text}", f"{bar(overall, 5, blocks)} {text}", text
 
 
 def _age(node: Node) -> str:

@@ -93,13 +93,13 @@ def _expected(forecast: NodeForecast | None) -> str:
 
 def _accuracies(node: OneNode, kinds: list[str], canvas: Canvas) -> list[str]:
     """How accurate these forecasts have been so far."""
-    told: dict[str, list[str]] = defaultdict(list)
+    by_accuracy: dict[str, list[str]] = defaultdict(list)
     for kind in kinds:
         if (forecast := node["forecast"][kind]) is not None:
-            told[_accuracy(forecast)].append(kind)
+            by_accuracy[_accuracy(forecast)].append(kind)
     return [
         line
-        for text, about in told.items()
+        for text, about in by_accuracy.items()
         for line in canvas.wrapped(f"{', '.join(about)}: {text}", indent="  ", first="")
     ]
 
@@ -108,13 +108,13 @@ def _accuracy(forecast: NodeForecast) -> str:
     found = forecast["accuracy"]
     if found is None:
         return "no forecast has come due yet, so their accuracy is unknown"
-    told = (
+    text = (
         f"{found['checked']} forecasts at {span(found['horizon_s'])} were off by {found['error'] * 100:.1f}% on "
         f"average (same-as-now: {found['error_of_now'] * 100:.1f}%)"
     )
     if found["covered"] is None:
-        return told
-    return f"{told}; {percent(found['covered'])} came inside the {percent(forecast['confidence'])} interval"
+        return text
+    return f"{text}; {percent(found['covered'])} came inside the {percent(forecast['confidence'])} interval"
 
 
 _PRESSURE: Final = ("pressure", "cpu%", "mem%", "gpu%")
@@ -250,11 +250,11 @@ def _gpu(gpu: MeasuredGpu, canvas: Canvas) -> Iterable[str]:
     if processes is None:
         parts.append("processes unknown")
     elif processes:
-        told = ", ".join(
+        listed = ", ".join(
             str(one["pid"]) if one["memory_bytes"] is None else f"{one['pid']} ({_gb(one['memory_bytes'])} GB)"
             for one in processes
         )
-        parts.append(f"processes {told}")
+        parts.append(f"processes {listed}")
     else:
         parts.append("no processes")
     first, *rest = canvas.flow(parts, gap="  ")

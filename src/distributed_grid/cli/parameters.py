@@ -1,4 +1,4 @@
-"""What a shell completes for the words of a command: fixed words, and names that the controller knows."""
+"""Shell completion for the words of a command: fixed words, and names that the controller knows."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Word(StringParamType):
         from click.shell_completion import CompletionItem
 
         found = [*((word, "") for word in self._fixed), *(asked(self._known) if self._known else ())]
-        return [CompletionItem(word, help=told) for word, told in found if word.startswith(incomplete)]
+        return [CompletionItem(word, help=meaning) for word, meaning in found if word.startswith(incomplete)]
 
 
 def asked(known: Known) -> list[tuple[str, str]]:
-    """What the controller knows; nothing if there is none, or if it does not answer soon."""
+    """The controller's answer; nothing if there is no controller, or if it does not answer soon."""
     from distributed_grid.client import GridClient
     from distributed_grid.errors import GridError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import click
 
-from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
+from distributed_grid.cli.capacity_options import CapacityCommand, CapacityOptions, requested, with_capacity_options
 from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
@@ -71,8 +71,8 @@ def why_view(answer: Why, canvas: Canvas) -> str:
 
 
 def cooldown_view(answer: Cooldown) -> str:
-    node, count = answer["node"], len(answer["asked_back"])
-    if not answer["cooling"]:
+    node, count = answer["node"], len(answer["returning"])
+    if not answer["cordoned"]:
         return f"{node} lends and borrows again"
     boosts = {0: "no boost has to end", 1: "1 boost is returned"}.get(count, f"{count} boosts are returned")
     return f"{node} is cordoned: {boosts}\nTo let it share again: grid cooldown {node} --off"
@@ -93,20 +93,20 @@ def _nodes(nodes: Sequence[NodeVerdict], canvas: Canvas) -> list[str]:
 
 
 @click.command(
-    cls=Asking,
+    cls=CapacityCommand,
     examples=["grid plan gpu-master cpu 8", "grid plan gpu-master gpu 1 --priority high --duration 2h"],
 )
-@asks_for_capacity
+@with_capacity_options
 @json_option
 @with_client
-def plan(client: GridClient, as_json: bool, **asked: Unpack[Asked]) -> None:
+def plan(client: GridClient, as_json: bool, **options: Unpack[CapacityOptions]) -> None:
     """Predict what would happen to a request for AMOUNT of a resource for TARGET now. Nothing changes.
 
     The exit code is 0 if the request fits now, otherwise 4.
     """
     from distributed_grid.cli.columns import Canvas
 
-    found = client.plan(asked_for(asked)[0])
+    found = client.plan(requested(options)[0])
     show(found, as_json, lambda answer: plan_view(answer, Canvas.here()))
     if not found["fits"]:
         sys.exit(Refused.exit_code)

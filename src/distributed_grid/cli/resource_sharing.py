@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 import click
 
-from distributed_grid.cli.asking import Asked, Asking, asked_for, asks_for_capacity
+from distributed_grid.cli.capacity_options import CapacityCommand, CapacityOptions, requested, with_capacity_options
 from distributed_grid.cli.columns import Canvas, Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
@@ -82,7 +82,7 @@ def _name(node: SharingNode) -> str:
 
 
 def _lends(node: SharingNode) -> str:
-    return "cordoned" if node["cooling"] else "yes" if node["can_share"] else "no"
+    return "cordoned" if node["cordoned"] else "yes" if node["can_share"] else "no"
 
 
 def _limits(node: SharingNode) -> str:
@@ -134,8 +134,8 @@ def queue_view(queue: QueueStatus, canvas: Canvas) -> str:
         ("start", "team", "waited"),
         canvas,
     )
-    told = [f"{r['request_id'][:8]}: {r['reason']}" for r in requests]
-    reasons = [line for text in told for line in canvas.wrapped(text, indent="    ", first="  ")]
+    texts = [f"{r['request_id'][:8]}: {r['reason']}" for r in requests]
+    reasons = [line for text in texts for line in canvas.wrapped(text, indent="    ", first="  ")]
     return "\n".join([fitted_table(table), "", *reasons, *not_all(queue)])
 
 
@@ -148,8 +148,8 @@ def waiting_lines(status: QueueHead, canvas: Canvas, most: int | None = None) ->
     for one in first:
         what = f"{labelled(one['resource_type'], one['amount'])} for {one['target_node']}"
         when = f"expected {distance(one['expected_start'])}" if one["expected_start"] else "no estimate"
-        told = f"{one['request_id'][:8]}: {what}, priority {one['priority']}, {when}: {one['reason']}"
-        lines += canvas.wrapped(plain(told), indent="      ", first="  ")
+        text = f"{one['request_id'][:8]}: {what}, priority {one['priority']}, {when}: {one['reason']}"
+        lines += canvas.wrapped(plain(text), indent="      ", first="  ")
     more = f"{count - len(first)} more" if count > len(first) else "Details"
     return [*lines, click.style(f"  {more}: grid resource-sharing queue", dim=True)]
 
@@ -215,23 +215,23 @@ def status(client: GridClient, as_json: bool) -> None:
 
 
 @resource_sharing.command(
-    cls=Asking,
+    cls=CapacityCommand,
     examples=[
         "grid resource-sharing request gpu-master cpu 8",
         "grid resource-sharing request gpu-master gpu 1 --wait 2h",
     ],
 )
-@asks_for_capacity
+@with_capacity_options
 @click.option("--wait", metavar=TIME, help="Withdraw the request after this long.  [default: never]")
 @json_option
 @with_client
-def request(client: GridClient, wait: str | None, as_json: bool, **asked: Unpack[Asked]) -> None:
+def request(client: GridClient, wait: str | None, as_json: bool, **options: Unpack[CapacityOptions]) -> None:
     """Request AMOUNT of a resource for TARGET. If the request has to wait, it stays in the queue."""
     from distributed_grid.cli.columns import Canvas
     from distributed_grid.model.validators import waiting_time
 
     wait_s = None if wait is None else waiting_time(wait)
-    body: AllocationRequest = {**asked_for(asked)[0], "wait_seconds": wait_s}
+    body: AllocationRequest = {**requested(options)[0], "wait_seconds": wait_s}
     show(client.request_allocation(body), as_json, lambda one: allocation_card(one, Canvas.here()))
 
 

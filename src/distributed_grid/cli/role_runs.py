@@ -73,13 +73,13 @@ def until_scaled(client: GridClient, name: str, role: str, count: int, within_s:
         now, far = time.monotonic(), reached(run, role, count)
         if far.done:
             return run
-        show(far.told)
+        show(far.progress)
         stuck_since = (stuck_since or now) if far.stuck else None
         is_stuck = stuck_since is not None and now - stuck_since > _STUCK_S
         if is_stuck or now > deadline:
             raise CannotScale(
                 f"{role} of {name} does not have {count} members" + ("" if is_stuck else f" after {within_s:g} s"),
-                because=[far.told, *([run["why"]] if run["why"] else [])],
+                because=[far.progress, *([run["why"]] if run["why"] else [])],
                 try_next=f"The run keeps trying. See grid roles status {name}, or request another count.",
             )
         time.sleep(_LOOK_S)

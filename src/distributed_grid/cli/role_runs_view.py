@@ -140,8 +140,8 @@ def runs_view(found: RoleRunList, canvas: Canvas) -> str:
         ("began", "workload", "owner", "began"),
         canvas,
     )
-    told = [(run["name"], run["why"] or run["progress"]) for run in runs]
-    notes = [line for name, text in told if text for line in canvas.wrapped(f"{name}: {text}", "  ", first="")]
+    reasons = [(run["name"], run["why"] or run["progress"]) for run in runs]
+    notes = [line for name, text in reasons if text for line in canvas.wrapped(f"{name}: {text}", "  ", first="")]
     return "\n".join([fitted_table(fitted, STATES), *(["", *notes] if notes else [])])
 
 
@@ -169,7 +169,7 @@ def run_view(run: RoleRun, canvas: Canvas, *, each: bool = False) -> str:
     if run["events"]:
         lines += ["", bold("Last:")]
         for event in run["events"][-_EVENTS:]:
-            lines += canvas.wrapped(event["told"], "    ", first=f"  {clock(event['at'])}  ")
+            lines += canvas.wrapped(event["message"], "    ", first=f"  {clock(event['at'])}  ")
     return "\n".join(lines)
 
 
@@ -229,8 +229,8 @@ def _members_table(rows: Sequence[Row], canvas: Canvas) -> str:
 
 def _whys(members: Sequence[MemberOfRun], canvas: Canvas) -> list[str]:
     """Why some members are away. Only the first reasons, since members often share one."""
-    told = [f"{member['role']} {member['rank']}: {member['why']}" for member in members if member["why"]]
-    lines = [line for text in told[:_WHYS] for line in canvas.wrapped(text, "  ", first="")]
-    if len(told) > _WHYS:
-        lines.append(f"and {len(told) - _WHYS} more: see --json")
+    reasons = [f"{member['role']} {member['rank']}: {member['why']}" for member in members if member["why"]]
+    lines = [line for text in reasons[:_WHYS] for line in canvas.wrapped(text, "  ", first="")]
+    if len(reasons) > _WHYS:
+        lines.append(f"and {len(reasons) - _WHYS} more: see --json")
     return ["", *(click.style(line, fg="yellow") for line in lines)] if lines else []

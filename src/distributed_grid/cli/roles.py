@@ -102,7 +102,7 @@ def _unit_dict(unit: Unit) -> PlannedUnit:
 def _remedy_dict(remedy: Remedy) -> PlannedRemedy:
     return {
         "kind": str(remedy.kind),
-        "told": remedy.told,
+        "text": remedy.text,
         "commands": list(remedy.commands),
         "missing": [
             {
@@ -156,7 +156,7 @@ def plan(file: str, cluster: str, as_json: bool) -> None:
         inventory = _described(cluster, loaded.workload)
         found = plan_workload(loaded.workload, inventory)
     answer = plan_dict(loaded.workload, inventory, found, cluster)
-    show(answer, as_json, lambda told: plan_view(told, Canvas.here()))
+    show(answer, as_json, lambda answer: plan_view(answer, Canvas.here()))
     if not answer["fits"]:
         sys.exit(Refused.exit_code)
 

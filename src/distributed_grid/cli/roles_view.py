@@ -82,14 +82,14 @@ class MissingAmount(TypedDict):
 
 class PlannedRemedy(TypedDict):
     kind: str
-    told: str
+    text: str
     commands: list[str]
     missing: list[MissingAmount]
     counts: dict[str, int]
 
 
 class RolesPlan(TypedDict):
-    """What `grid roles plan --json` prints."""
+    """The content of `grid roles plan --json`."""
 
     workload: str
     cluster: str
@@ -216,14 +216,14 @@ def _refusal(plan: RolesPlan, canvas: Canvas) -> list[str]:
     sure = "" if plan["certain"] else "   no placement was found, but one may exist"
     lines = [f"{bold(plan['workload'])}  {click.style('does not fit', fg='red')}{sure}"]
     for reason in plan["reasons"][:_MOST_REASONS]:
-        told = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} placed: {reason['detail']}"
-        lines += canvas.wrapped(told, indent="    ", first="  - ")
+        text = f"{'+'.join(reason['roles'])}: {reason['placed']} of {reason['asked']} placed: {reason['detail']}"
+        lines += canvas.wrapped(text, indent="    ", first="  - ")
     if (more := len(plan["reasons"]) - _MOST_REASONS) > 0:
         lines.append(click.style(f"  and {more} more: see --json", dim=True))
     if plan["remedies"]:
         lines += ["", bold("What would help:")]
     for remedy in plan["remedies"]:
-        lines += canvas.wrapped(remedy["told"], indent="    ", first="  - ")
+        lines += canvas.wrapped(remedy["text"], indent="    ", first="  - ")
         lines += [f"      {command}" for command in remedy["commands"]]
     return lines
 

@@ -34,14 +34,14 @@ def boost_card(boost: Boost) -> str:
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),
     ]
-    lines += [f"  {line}" for line in _asked_back(boost)]
+    lines += [f"  {line}" for line in _reclaim_note(boost)]
     if boost["state"] == "active":
         lines += [f"  {line}" for line in _how_to_use(boost, short)]
     return "\n".join(lines)
 
 
 def _companions(boost: Boost) -> list[str]:
-    """What a reservation brings along from the same lender, such as the CPU that work on a GPU needs."""
+    """The companions of a reservation, such as the CPU that work on a GPU needs."""
     along = [
         quantity(kind, amount)
         for kind, amount in boost["resources"].items()
@@ -139,7 +139,7 @@ def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
     )
     about: dict[str, list[str]] = {}
     for boost in boosts:
-        for note in [*_asked_back(boost), *boost["warnings"]]:
+        for note in [*_reclaim_note(boost), *boost["warnings"]]:
             about.setdefault(note, []).append(boost["boost_id"][:8])
     notes = [
         click.style(line, fg="yellow")
@@ -157,7 +157,7 @@ def ends_at(boost: Boost) -> str:
     return str(boost["expires_at"])
 
 
-def _asked_back(boost: Boost) -> list[str]:
+def _reclaim_note(boost: Boost) -> list[str]:
     """Why it is being returned, for whom, and by when."""
     notice, ending = boost["notice"], boost["ending"]
     why = None if ending is None else why_it_ends(ending)
@@ -165,8 +165,8 @@ def _asked_back(boost: Boost) -> list[str]:
     if notice is not None:
         what = quantity(boost["resource_type"], notice["amount"])
         reason = why or notice["reason"]
-        told = f"reclaim of {what} ({reason}): taken back at {clock(notice['deadline'])} unless released"
-        return [told if until is None else f"{told}; remaining work is terminated at {clock(until)}"]
+        text = f"reclaim of {what} ({reason}): taken back at {clock(notice['deadline'])} unless released"
+        return [text if until is None else f"{text}; remaining work is terminated at {clock(until)}"]
     if ending is None:
         return []
     return [f"is being returned: {why}" if until is None else f"is being returned: {why}; kept until {clock(until)}"]

@@ -129,7 +129,7 @@ def _table(found: Mapping[str, Any]) -> str:
         ("command", "began", "command", "pid", "took"),
         canvas,
     )
-    refused = [f"{run['task_id']}: {run['told'][0]}" for run in runs if run["state"] == "refused"]
+    refused = [f"{run['task_id']}: {run['messages'][0]}" for run in runs if run["state"] == "refused"]
     return "\n".join([fitted_table(table, _STATES), *(["", *refused] if refused else [])])
 
 
@@ -159,4 +159,4 @@ def _card(run: Mapping[str, Any]) -> str:
     ]
     if run["boost_id"]:
         lines.append(f"  lease {run['boost_id'][:8]}")
-    return "\n".join([*lines, *(f"  {text}" for text in run["told"])])
+    return "\n".join([*lines, *(f"  {text}" for text in run["messages"])])

@@ -33,7 +33,7 @@ from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import AuditReport, Entry, Event
-    from distributed_grid.wire.boosts import Attended, Boost, BoostRequest, BoostStatus, ReleaseRequest, WorkStatus
+    from distributed_grid.wire.boosts import Boost, BoostRequest, BoostStatus, ProgramAnswer, ReleaseRequest, WorkStatus
     from distributed_grid.wire.controller import RunningConfig, Stopped
     from distributed_grid.wire.nodes import ClusterStatus, DemandList, NodeList, OneNode, SuggestionList
     from distributed_grid.wire.offload import (
@@ -158,7 +158,7 @@ class GridClient:
         """What would help before something runs short, and the commands for it."""
         return self._call("GET", "/suggestions")
 
-    def attend(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> Attended:
+    def report_program(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> ProgramAnswer:
         """Report whether a program is inside a boost; the boost, and the seconds until the program has to leave."""
         path = f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}"
         return self._call("PUT", path, {"label": label, "is_inside": is_inside})
@@ -339,7 +339,7 @@ class GridClient:
         """Call the controller; retry while it is too busy, or away: Ray restarts it after a crash."""
         retry_s = (RETRY_S if method == "GET" else _RETRY_CHANGES_S) if self._retry_s is None else self._retry_s
         deadline = time.monotonic() + retry_s
-        told = False
+        has_said = False
         sent = dict(headers or {})
         while True:
             is_known = self._door is not None
@@ -364,9 +364,9 @@ class GridClient:
                         because=[str(error)],
                         try_next="To find the cause: grid doctor" if found.ray_address else _FROM_ELSEWHERE,
                     ) from error
-                if not told and self._on_wait:
+                if not has_said and self._on_wait:
                     self._on_wait(f"The controller does not answer; trying again for {retry_s:.0f} s ...")
-                    told = True
+                    has_said = True
                 time.sleep(_PAUSE_S)
                 continue
             if answer.status == HTTPStatus.UNAUTHORIZED and is_known:
@@ -391,8 +391,8 @@ class GridClient:
             yield
             return
         after_s = _SLOW_S + max(0.0, patience_s - _ANSWER_S)
-        told = f"Waiting for the controller at {url} to answer ..."
-        timer = threading.Timer(after_s, self._on_wait, [told])
+        message = f"Waiting for the controller at {url} to answer ..."
+        timer = threading.Timer(after_s, self._on_wait, [message])
         timer.daemon = True
         timer.start()
         try:

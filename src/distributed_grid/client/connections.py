@@ -87,7 +87,7 @@ class Answer:
 
 
 class Door(Protocol):
-    """What carries calls to a controller."""
+    """Carries calls to a controller."""
 
     def ask(
         self,

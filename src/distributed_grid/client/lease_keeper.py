@@ -68,25 +68,25 @@ class LeaseKeeper:
 
 
 class WatchedLease:
-    """Whether a lease is asked back, or gone, as of the last look. It is renewed while it is neither."""
+    """A lease as of the last query: held, being reclaimed, or gone. It is renewed only while it is held."""
 
     def __init__(self, boost: Boost) -> None:
         self.id = boost["boost_id"]
         self.length_s = (parse_instant(boost["expires_at"]) - parse_instant(boost["allocated_at"])).total_seconds()
         self.ending: BoostEnding | None = boost["ending"]
-        """It is being returned, or its holder is asked for it: why, by whom, for whom and by when. Held until then."""
+        """Why it is being reclaimed or returned: by whom, for whom and by when. It is held until then."""
         self.ended: str | None = None
         """Why it is gone."""
         self._keeper = LeaseKeeper(self.length_s)
 
     def take_in(self, boost: Boost) -> None:
-        """What the controller says of it now."""
+        """Take over the controller's current answer about it."""
         self.ending = boost["ending"]
         if is_gone(boost):
             self.ended = self._why_it_ends(f"the lease is {boost['state']}")
 
     def look(self, ask: Callable[[], Boost]) -> None:
-        """Ask for it. While the controller is away nothing changes, since the lease lasts a while."""
+        """Query it. While the controller is away nothing changes, since the lease lasts a while."""
         try:
             self.take_in(ask())
         except NotFound as error:

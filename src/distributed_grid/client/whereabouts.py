@@ -38,8 +38,8 @@ class Whereabouts:
         except FileNotFoundError:
             return logged_in(home) or _nowhere(home)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            told = getattr(error, "strerror", None) or error
-            raise NoCluster(f"{home.controller} cannot be read: {told}", try_next=NO_CLUSTER) from error
+            why = getattr(error, "strerror", None) or error
+            raise NoCluster(f"{home.controller} cannot be read: {why}", try_next=NO_CLUSTER) from error
         try:
             token = text_of(home.token)
         except OSError as error:
@@ -51,15 +51,15 @@ class Whereabouts:
 
 
 def logged_in(home: GridHome) -> Whereabouts | None:
-    """What `grid login` wrote."""
+    """The record that `grid login` wrote."""
     try:
         record = json_of(text_of(home.login))
         return Whereabouts(record["url"], record["token"], trust=Trust(ca=record["ca"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        told = getattr(error, "strerror", None) or "it is damaged"  # the rest could be part of the token
-        raise AccessDenied(f"{home.login} cannot be read: {told}", try_next="Log in again: grid login URL") from None
+        why = getattr(error, "strerror", None) or "it is damaged"  # the rest could be part of the token
+        raise AccessDenied(f"{home.login} cannot be read: {why}", try_next="Log in again: grid login URL") from None
 
 
 def remember(home: GridHome, found: Whereabouts) -> None:

@@ -15,7 +15,7 @@ from distributed_grid.cluster.record import ClusterRecord
 from distributed_grid.cluster.supervise import Order, end_supervisors, restored_supervisor, start_supervisor
 from distributed_grid.config import GridConfig, find_config, load_config
 from distributed_grid.controller.listening import checked, listen
-from distributed_grid.decide.diagnosis.nodes import GpuClaim, shared_devices
+from distributed_grid.decide.diagnosis.nodes import VisibleGpus, shared_devices
 from distributed_grid.errors import AlreadyRunning, ConfigInvalid, StoreBroken
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import GB
@@ -57,10 +57,10 @@ def start_embedded(
         )
     running = local.running(home)
     if running is not None and answers(home, within_s=_ANSWER_S):
-        told = restored_supervisor(home)
+        note = restored_supervisor(home)
         raise AlreadyRunning(
             f"The cluster {running.name} is already running at {running.ray_address}",
-            because=[] if told is None else [told],
+            because=[] if note is None else [note],
             try_next="Stop it with: grid cluster stop",
         )
     head = config.head.name if config.head else ""
@@ -132,7 +132,7 @@ def _freeze_controller(home: GridHome) -> None:
 
 
 def why_slow(config: GridConfig, cores: int) -> str | None:
-    """What to expect of a machine that has far fewer cores than its nodes have CPUs; None if it has enough."""
+    """A warning about a machine that has far fewer cores than its nodes have CPUs; None if it has enough."""
     cpus = sum(spec.cpus for spec in node_specs(config))
     if cpus <= _CPUS_PER_CORE * cores:
         return None
@@ -144,10 +144,10 @@ def why_slow(config: GridConfig, cores: int) -> str | None:
 
 
 def shared_gpus(config: GridConfig, devices: int) -> list[str]:
-    """What to expect where several nodes hand out the same GPU of this machine; nothing if it has no GPU."""
+    """Warnings about GPUs of this machine that several nodes hand out; none if it has no GPU."""
     if not devices:
         return []
-    return shared_devices(GpuClaim(spec.name, "", spec.gpus) for spec in node_specs(config) if spec.gpus)
+    return shared_devices(VisibleGpus(spec.name, "", spec.gpus) for spec in node_specs(config) if spec.gpus)
 
 
 def node_specs(config: GridConfig) -> list[NodeSpec]:

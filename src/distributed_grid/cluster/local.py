@@ -15,7 +15,7 @@ import psutil
 
 from distributed_grid.cluster import processes
 from distributed_grid.cluster.nodes import NodeSpec, head_first, ray_executable, start_command, start_failed
-from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.ports import LockedPorts
 from distributed_grid.cluster.record import ClusterRecord, NodeProcess, forget, load, only_one, save
 from distributed_grid.cluster.starting import NodeStart, start_in_turn
 from distributed_grid.errors import AlreadyRunning, ClusterStartFailed, StoreBroken
@@ -50,7 +50,7 @@ def start(
     specs = head_first(nodes)
     ray_executable()  # before anything is begun
     home.create().logs.mkdir(mode=0o700, exist_ok=True)
-    with only_one(home, wait=False), ClaimedPorts() as ports:
+    with only_one(home, wait=False), LockedPorts() as ports:
         _refuse_if_running(home)
         record = ClusterRecord(
             name=name,

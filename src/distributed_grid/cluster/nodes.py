@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from distributed_grid.cluster.ports import ClaimedPorts
+from distributed_grid.cluster.ports import LockedPorts
 from distributed_grid.errors import ClusterStartFailed, RayUnsuitable
 from distributed_grid.execution.ray_start import AGENT_PORTS, LOOPBACK, LOOPBACK_HOST, PATIENCE_S, RUN, STARTED, STAYING
 from distributed_grid.model.resources import CPU, GPU, MEMORY, describe, scale
@@ -30,7 +30,7 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What one raylet advertises; memory for tasks, in bytes."""
+    """The resources that one raylet advertises; memory for tasks, in bytes."""
 
     name: str
     cpus: float | int
@@ -85,7 +85,7 @@ def ray_executable() -> list[str]:
     return [sys.executable, "-P", "-c", f"{RUN}\nsys.exit(main())"]
 
 
-def start_command(node: NodeSpec, ray_address: str, ports: ClaimedPorts) -> list[str]:
+def start_command(node: NodeSpec, ray_address: str, ports: LockedPorts) -> list[str]:
     """The arguments of `ray` that start the head at `ray_address`, or join a worker to it, and stay."""
     host, _, port = ray_address.rpartition(":")
     if node.is_head:

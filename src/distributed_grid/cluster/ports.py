@@ -44,17 +44,17 @@ def allowed_ports(ephemeral: range) -> list[int]:
     return elsewhere if len(elsewhere) >= _ENOUGH else list(_ABOVE_RAY)
 
 
-class ClaimedPorts:
-    """Free ports, claimed against every other grid on this host until the `with` block ends.
+class LockedPorts:
+    """Free ports, locked against every other grid on this host until the `with` block ends.
 
-    Binding shows that a port is free now. The claim keeps a second cluster, started at the same time, from picking the
+    Binding shows that a port is free now. The lock keeps a second cluster, started at the same time, from picking the
     same port until Ray has bound it.
     """
 
     def __init__(self, allowed: Iterable[int] | None = None) -> None:
         self._candidates = list(allowed_ports(ephemeral_ports()) if allowed is None else allowed)
         random.shuffle(self._candidates)
-        self._claims: list[socket.socket] = []
+        self._locks: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         return self
@@ -62,30 +62,30 @@ class ClaimedPorts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for claim in self._claims:
-            claim.close()
-        self._claims.clear()
+        for lock in self._locks:
+            lock.close()
+        self._locks.clear()
 
     def take(self) -> int:
-        """A port that is free, and that no other `ClaimedPorts` gives out meanwhile."""
+        """A port that is free, and that no other `LockedPorts` gives out meanwhile."""
         while self._candidates:
             port = self._candidates.pop()
-            if self._claim(port) and is_free(port):
+            if self._lock(port) and is_free(port):
                 return port
         raise ClusterStartFailed("No free port is left for Ray on this host")
 
-    def _claim(self, port: int) -> bool:
+    def _lock(self, port: int) -> bool:
         # An abstract socket is the lightest lock there is: it has the scope of the port (the network namespace, all
         # users), and it goes with the process. Systems other than Linux have to rely on chance.
         if sys.platform != "linux":
             return True
-        claim = socket.socket(socket.AF_UNIX)
+        lock = socket.socket(socket.AF_UNIX)
         try:
-            claim.bind(f"\0distributed-grid-port-{port}")
+            lock.bind(f"\0distributed-grid-port-{port}")
         except OSError:
-            claim.close()
+            lock.close()
             return False
-        self._claims.append(claim)
+        self._locks.append(lock)
         return True
 
 

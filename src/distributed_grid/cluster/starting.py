@@ -29,7 +29,7 @@ from distributed_grid.execution.ray_start import RUN
 # Leaves out two servers that would delay the head by a second: an API server with nothing in it (without the dashboard
 # it has only Ray's usage statistics, which are off), and a server for ray:// programs at an unpublished port. If the
 # process that should release it ends instead, so does it.
-WHEN_TOLD: Final = f"""
+WHEN_RELEASED: Final = f"""
 {RUN}
 services.start_api_server = lambda *args, **options: ("", None)
 Node.start_ray_client_server = lambda self: None
@@ -47,7 +47,7 @@ class NodeStart:
         self.spec = spec
         self.log = log
         # -P: files in the current folder must not shadow modules.
-        command = [sys.executable, "-P", "-c", WHEN_TOLD, *arguments]
+        command = [sys.executable, "-P", "-c", WHEN_RELEASED, *arguments]
         self._marker = f"{spec.name}@{secrets.token_hex(8)}"
         self.process = spawn(command, log, {**env, NODE_MARKER: self._marker}, stdin=subprocess.PIPE)
         self._let_go_at = 0.0
@@ -64,8 +64,8 @@ class NodeStart:
     def let_go(self) -> None:
         self._let_go_at = time.monotonic()
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError), self.process.stdin as told:  # if it has ended, `is_up` will say why
-            told.write(b"\n")
+        with suppress(BrokenPipeError), self.process.stdin as pipe:  # if it has ended, `is_up` will say why
+            pipe.write(b"\n")
 
     def is_up(self) -> bool:
         return is_up(self.spec.name, self.process, self.log, self._let_go_at + START_TIMEOUT_S)

@@ -120,11 +120,11 @@ class Supervisor:
             try:
                 self._forget_earlier_stop()
                 self._supervise()
-            except EndRequested as told:
+            except EndRequested as signal:
                 stays = (
                     "the controller and all boosts stay in the cluster" if self._was_in else "grid was not added yet"
                 )
-                self._tell(f"ends on {told}; {stays}")
+                self._tell(f"ends on {signal}; {stays}")
             finally:
                 self._manager.stopping()
 
@@ -181,7 +181,7 @@ class Supervisor:
         )
 
     def _is_stopped(self) -> bool:
-        return (told := self._stop()) is not None and told != self._earlier_stop
+        return (stop := self._stop()) is not None and stop != self._earlier_stop
 
     def _stop(self) -> bytes | None:
         """The stop record of a controller that was taken out on purpose. An unreadable file was not left by one."""
@@ -258,7 +258,7 @@ def _port(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a background supervisor watches, and how to put the controller back."""
+    """The order of a background supervisor: what it watches, and how to start the controller again."""
 
     address: str
     config: Mapping[str, object]
@@ -291,8 +291,8 @@ def restored_supervisor(home: GridHome) -> str | None:
             return None  # none was wanted
         _spawn(home, Order(**json_of(order)))
     except (GridError, ValueError, TypeError, KeyError, OSError) as error:
-        told = error.message if isinstance(error, GridError) else str(error)
-        return f"the supervisor was not running and could not be restarted: {told}"
+        why = error.message if isinstance(error, GridError) else str(error)
+        return f"the supervisor was not running and could not be restarted: {why}"
     return "the supervisor was not running and has been restarted"
 
 
@@ -322,8 +322,8 @@ def _spawn(home: GridHome, order: Order) -> None:
     command = [sys.executable, "-P", "-m", "distributed_grid.cluster.supervise", str(home.path)]
     process = spawn(command, home.logs / "supervisor.log", env | {_SUPERVISES: str(home.path)}, stdin=subprocess.PIPE)
     assert process.stdin is not None
-    with process.stdin as told:
-        told.write(json.dumps(asdict(order)).encode())
+    with process.stdin as pipe:
+        pipe.write(json.dumps(asdict(order)).encode())
 
 
 def supervise(home: GridHome, order: Order) -> None:

@@ -203,12 +203,12 @@ class GridConfig(Settings):
         return next((node for node in self.nodes if node.name == name), None)
 
     def owners_of(self, name: str | None) -> tuple[str, ...]:
-        """Who owns this node: users of tokens, and teams as `team:NAME`; none, if the file does not say."""
+        """The owners of this node: users of tokens, and teams as `team:NAME`; none if the file names none."""
         node = None if name is None else self.node(name)
         return node.owners if node else ()
 
     def limits_for(self, name: str) -> SharingLimits:
-        """What this node lends; a node that the file does not mention has no limits."""
+        """The lending limits of this node; a node that the file does not mention has none."""
         node = self.node(name)
         return node.resource_sharing.limits() if node else SharingLimits()
 

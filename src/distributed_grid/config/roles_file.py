@@ -1,4 +1,4 @@
-"""What roles are planned from: a workload as YAML, and a configured cluster, in which everything is free.
+"""The inputs of a plan of roles: a workload as YAML, and a configured cluster, in which everything is free.
 
 The YAML has the same fields as in Python, and every mistake is reported at its place in the file.
 """

@@ -111,7 +111,7 @@ class _Reader:
         return own | {name: entry for name, entry in merged.items() if name not in own}
 
     def _merged(self, node: Node, path: Steps) -> dict[str, Entry]:
-        """What `<<:` brings in: of a list of mappings, the earlier ones win."""
+        """The entries that `<<:` brings in: of a list of mappings, the earlier ones win."""
         sources = node.value if isinstance(node, SequenceNode) else [node]
         found: dict[str, Entry] = {}
         for source in sources:

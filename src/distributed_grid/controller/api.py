@@ -68,9 +68,9 @@ def make_app(
     )
 
     def tell(address: str) -> None:
-        told = f"{address}: {MOST_FAILURES} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
+        message = f"{address}: {MOST_FAILURES} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
         with suppress(StoreBroken):  # a full disk must not change the answer
-            engine.parts.journal.note("put_off", told)
+            engine.parts.journal.note("put_off", message)
 
     app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=lambda: engine.problems())
     limits = TokenLimits(engine.config.limits)
@@ -121,8 +121,8 @@ def make_app(
         body = body or {}
         force = body.get("force", False)
         wait_s = waiting_time(body.get("wait_seconds", 30), LONGEST_RETURN_WAIT_S)
-        told = f"all boosts end{', including those in use' if force else ''}, and grid leaves the cluster"
-        engine.parts.journal.note("stop_asked", told, who=asker.name)
+        message = f"all boosts end{', including those in use' if force else ''}, and grid leaves the cluster"
+        engine.parts.journal.note("stop_asked", message, who=asker.name)
         released = await engine.give_all_back(force=force, wait_s=wait_s, who=asker.name)
         try:
             await leave()
@@ -151,8 +151,8 @@ def make_app(
     @app.exception_handler(GridError)
     async def grid_error(request: Request, error: GridError) -> JSONResponse:
         if isinstance(error, ScopeMissing):
-            told = f"{request.method} {request.url.path}: {error.message}"
-            engine.parts.journal.note("access_refused", told, who=asker_of(request).name, code=error.code)
+            message = f"{request.method} {request.url.path}: {error.message}"
+            engine.parts.journal.note("access_refused", message, who=asker_of(request).name, code=error.code)
         return answer_error(error)
 
     @app.exception_handler(Exception)
@@ -168,8 +168,8 @@ def make_app(
 
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:
-        told = NotFound(str(error.detail)) if error.status_code == 404 else InvalidRequest(str(error.detail))
-        return JSONResponse({"error": told.to_dict()}, error.status_code, headers=error.headers)
+        translated = NotFound(str(error.detail)) if error.status_code == 404 else InvalidRequest(str(error.detail))
+        return JSONResponse({"error": translated.to_dict()}, error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -143,8 +143,8 @@ def _checked(check: Callable[[], Any], *place: str) -> Any:
     try:
         return check()
     except ValidationError as error:
-        told = error.errors(include_url=False, include_context=False)
-        raise RequestValidationError([{**one, "loc": ("request", *place, *one["loc"])} for one in told]) from None
+        problems = error.errors(include_url=False, include_context=False)
+        raise RequestValidationError([{**one, "loc": ("request", *place, *one["loc"])} for one in problems]) from None
 
 
 def _plain(annotation: Any) -> list[Any]:

@@ -55,8 +55,8 @@ class EventStream:
 
     def answer(self, request: Request, after: int, listener: Principal) -> StreamingResponse:
         self._check_room(listener)
-        told = self._last_sent(request.headers.get("last-event-id", "")) or after
-        return _Counted(self, self.lines(request, told, listener), listener)
+        last = self._last_sent(request.headers.get("last-event-id", "")) or after
+        return _Counted(self, self.lines(request, last, listener), listener)
 
     def _check_room(self, listener: Principal) -> None:
         mine = self._listening[listener.token_id]

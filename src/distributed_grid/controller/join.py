@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class JoinOrder(TypedDict):
-    """What puts a controller into a cluster."""
+    """An order to start a controller in a cluster."""
 
     address: str
     home: str

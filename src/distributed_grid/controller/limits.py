@@ -288,7 +288,8 @@ class FailedAttempts:
 
 
 def network_of(address: str) -> str:
-    """What to count as one client: one IPv4 address, or the /64 of an IPv6 one, which is what one machine is given."""
+    """The addresses that count as one client: one IPv4 address, or the /64 of an IPv6 one, which one machine usually
+    has."""
     if ":" not in address:
         return address
     try:

@@ -52,8 +52,8 @@ def _check_certificate(cert: str, key: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, no_password)
     except OSError as error:  # includes the errors of ssl
-        told = error.strerror if not isinstance(error, ssl.SSLError) and error.strerror else "not a pair in PEM format"
-        raise InvalidRequest(f"The certificate {cert} with the key {key} cannot be used: {told}") from None
+        why = error.strerror if not isinstance(error, ssl.SSLError) and error.strerror else "not a pair in PEM format"
+        raise InvalidRequest(f"The certificate {cert} with the key {key} cannot be used: {why}") from None
 
 
 def fingerprint(cert: str) -> str:

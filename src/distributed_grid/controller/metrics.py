@@ -83,7 +83,7 @@ class Seen:
     decisions: Mapping[str, int] = field(default_factory=dict)
     """Decisions about tasks: accepted, queued, rejected."""
     outcomes: Sequence[Outcome] = ()
-    """What was predicted for placements, and what happened."""
+    """Predictions for placements, and their outcomes."""
 
 
 def exposition(seen: Seen) -> bytes:
@@ -110,9 +110,9 @@ def all_metrics(seen: Seen) -> Iterator[Metric]:
     yield from _PROCESS.collect()
 
 
-def _gauge(name: str, told: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]) -> Metric:
+def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float | None]]) -> Metric:
     """A gauge of the known values; an unknown value has no sample, rather than a zero."""
-    gauge = GaugeMetricFamily(name, told, labels=labels)
+    gauge = GaugeMetricFamily(name, text, labels=labels)
     for at, value in values:
         if value is not None:
             gauge.add_metric(at, value)
@@ -160,15 +160,15 @@ def _measured(snapshots: Sequence[NodeSnapshot], now: datetime) -> Iterator[Metr
             for kind in (*BUILT_IN, "overall")
         ),
     )
-    for name, told, host, own in _BOTH:
+    for name, text, host, own in _BOTH:
         yield _gauge(
             f"grid_node_measured_{name}",
-            f"{told}: on the node's machine, and by the node's own processes",
+            f"{text}: on the node's machine, and by the node's own processes",
             ["node", "of"],
             (((s.name, of), value(m)) for s, m in current for of, value in (("host", host), ("own", own))),
         )
-    for name, told, value in _HOST:
-        yield _gauge(f"grid_host_{name}", told, ["node"], (((s.name,), value(m)) for s, m in current))
+    for name, text, value in _HOST:
+        yield _gauge(f"grid_host_{name}", text, ["node"], (((s.name,), value(m)) for s, m in current))
     yield _gauge(
         "grid_resource_efficiency_ratio",
         "Of what Ray has promised to work on a node, the part that the node's own processes use",
@@ -190,8 +190,8 @@ def _gpus(snapshots: Sequence[NodeSnapshot]) -> Iterator[Metric]:
     # A device without a known number has no stable label.
     known = [(s.name, g) for s in snapshots if s.measured and not s.stale for g in s.measured.gpus]
     found = [((node, str(g.index)), g) for node, g in known if g.index is not None]
-    for name, told, value in _GPU:
-        yield _gauge(f"grid_gpu_{name}", told, ["node", "gpu"], ((at, value(gpu)) for at, gpu in found))
+    for name, text, value in _GPU:
+        yield _gauge(f"grid_gpu_{name}", text, ["node", "gpu"], ((at, value(gpu)) for at, gpu in found))
 
 
 def _waiting(demand: Sequence[Demand], now: datetime) -> Iterator[Metric]:
@@ -244,15 +244,15 @@ def _queue(queue: Sequence[Waiting], now: datetime) -> Iterator[Metric]:
 
 def _scheduling(decisions: Mapping[str, int], outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     yield _counter("grid_scheduling_decisions", "Decisions about tasks", "result", decisions)
-    for name, told, value in (
+    for name, text, value in (
         ("brier", "Brier score of the confidence in tasks' places: 0 is best", brier(outcomes)),
         ("base_rate_brier", "Brier score of always predicting the base rate", base_rate_brier(outcomes)),
     ):
-        yield _gauge(f"grid_scheduling_{name}_score", told, [], [((), value)])
+        yield _gauge(f"grid_scheduling_{name}_score", text, [], [((), value)])
 
 
-def _counter(name: str, told: str, label: str, counts: Mapping[str, int]) -> Metric:
-    counter = CounterMetricFamily(name, told, labels=[label])
+def _counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    counter = CounterMetricFamily(name, text, labels=[label])
     for value, count in counts.items():
         counter.add_metric([value], count)
     return counter

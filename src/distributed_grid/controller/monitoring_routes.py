@@ -74,8 +74,8 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
         await check_past_boost(p, engine.service, asker, boost_id, "report a run")
         took_s, exit_code = body["seconds"], body["exit_code"]
         engine.runs.add(took_s)
-        told = f"a command in boost {boost_id[:8]} took {took_s:.1f} s and ended with {exit_code}"
-        p.journal.note("ran", told, who=asker.name)
+        message = f"a command in boost {boost_id[:8]} took {took_s:.1f} s and ended with {exit_code}"
+        p.journal.note("ran", message, who=asker.name)
         return {"noted": True}
 
 

@@ -1,4 +1,4 @@
-"""What programs inside a boost need: their progress, and a Ray of their own."""
+"""Routes for programs inside a boost: their progress, and a Ray of their own."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -13,12 +13,12 @@ from distributed_grid.controller.limits import check_room_inside
 from distributed_grid.decide.leases.ownership import owned_boost_dict
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import BoostNotFound, said_by
-from distributed_grid.leases.programs import attend, attended_dict, leave, private_head_for, work_in
+from distributed_grid.leases.programs import leave, private_head_for, program_answer, report_program, work_in
 from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import work_dict
 from distributed_grid.queue.ownership import check_change, own_boost
-from distributed_grid.wire.boosts import Attended, ProgramRequest, RayDriver, RayletRequest, WorkStatus
+from distributed_grid.wire.boosts import ProgramAnswer, ProgramRequest, RayDriver, RayletRequest, WorkStatus
 from distributed_grid.wire.controller import Whereabouts
 from distributed_grid.wire.values import Noted
 
@@ -41,15 +41,15 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
 
     @api.put("/boosts/{boost_id}/programs/{program_id}")
     @needs(Scope.LEND)
-    async def program(boost_id: str, program_id: str, body: ProgramRequest, asker: Asker) -> Attended:
+    async def program(boost_id: str, program_id: str, body: ProgramRequest, asker: Asker) -> ProgramAnswer:
         """A program reports, every second, that it is inside a boost; the answer says by when it must leave."""
         try:
             lease = own_boost(p, asker, boost_id, "run a program")
             if not body.get("is_inside", True):
-                return attended_dict(p, await leave(p, lease, program_id, who=asker.name))
+                return program_answer(p, await leave(p, lease, program_id, who=asker.name))
             if all(program.id != program_id for program in lease.programs):
                 check_room_inside(engine, asker, lease)
-            return attended_dict(p, await attend(p, lease, program_id, body.get("label", ""), who=asker.name))
+            return program_answer(p, await report_program(p, lease, program_id, body.get("label", ""), who=asker.name))
         except BoostNotFound:
             ended = await engine.service.released_before(boost_id)
             if ended is None:
@@ -69,16 +69,16 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
     async def raylet(boost_id: str, body: RayletRequest, request: Request, asker: Asker) -> Noted:
         """Start a raylet inside a reserved boost that joins another Ray: a private cluster on the lent capacity."""
         lease = own_boost(p, asker, boost_id, "start a private raylet")
-        told = f"a raylet of {body['head_address'][:80]} inside {lease.describe()}"
+        message = f"a raylet of {body['head_address'][:80]} inside {lease.describe()}"
         noted: dict[str, Any] = {"lease": lease, "node": lease.source, "who": asker.name}
-        p.journal.note("raylet_asked", told, **noted)
+        p.journal.note("raylet_asked", message, **noted)
         try:
             head = private_head_for(p, lease, body["head_address"], _addresses_of(request), where()["ray_address"])
             await threads.SLOW.run(p.cluster.join_private_cluster, lease, head)
         except Exception as error:
-            p.journal.note("raylet_failed", f"{told}: {said_by(error)}", **noted)
+            p.journal.note("raylet_failed", f"{message}: {said_by(error)}", **noted)
             raise
-        p.journal.note("raylet_started", told, **noted)
+        p.journal.note("raylet_started", message, **noted)
         return {"noted": True}
 
     @api.delete("/boosts/{boost_id}/raylet")
@@ -86,8 +86,8 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
     async def no_raylet(boost_id: str, asker: Asker) -> Noted:
         """End the raylet of a private cluster inside a boost; the boost continues."""
         lease = own_boost(p, asker, boost_id, "end a private raylet")
-        told = f"the private raylet inside {lease.describe()} ends"
-        p.journal.note("raylet_stopped", told, lease=lease, node=lease.source, who=asker.name)
+        message = f"the private raylet inside {lease.describe()} ends"
+        p.journal.note("raylet_stopped", message, lease=lease, node=lease.source, who=asker.name)
         await threads.SLOW.run(p.cluster.leave_private_cluster, lease)
         return {"noted": True}
 

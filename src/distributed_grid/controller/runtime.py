@@ -218,11 +218,11 @@ class ControllerRuntime:
         own_address = self._ray_address.rpartition(":")[0].replace(LOOPBACK_HOST, LOOPBACK)
         self._url = url_of(socket, tls=self._fingerprint is not None, own_address=own_address)
         if port and not self._url.endswith(f":{port}"):
-            told = f"Port {port} is taken: the controller answers at {self._url} instead"
+            message = f"Port {port} is taken: the controller answers at {self._url} instead"
             if listening.port:
-                self._note_trouble("port", told)
+                self._note_trouble("port", message)
             else:
-                self.notes = (*self.notes, told)
+                self.notes = (*self.notes, message)
         hosts = listening.allow_hosts
         app = make_app(engine, tokens, self.where, self._leave_on_purpose, hosts, self._role_records)
         app.openapi()  # FastAPI keeps it; the first caller would make all others wait while it is worked out
@@ -296,18 +296,18 @@ class ControllerRuntime:
                 self._note_trouble(part, None)
                 return done
 
-    def _note_trouble(self, part: str, told: str | None) -> None:
+    def _note_trouble(self, part: str, problem: str | None) -> None:
         """Record a fault: the status shows it until it is over, the audit log keeps it."""
         before = self._trouble.pop(part, None)
-        if told is not None:
-            self._trouble[part] = told
+        if problem is not None:
+            self._trouble[part] = problem
         if self._engine is None:
             return
         self._engine.trouble = tuple(self._trouble.values())
-        if told is not None and told != before:
-            self._engine.parts.journal.note("degraded", told)
-        elif told is None and before is not None:
-            self._engine.parts.journal.note("mended", f"over: {before}")
+        if problem is not None and problem != before:
+            self._engine.parts.journal.note("degraded", problem)
+        elif problem is None and before is not None:
+            self._engine.parts.journal.note("recovered", f"over: {before}")
 
     async def _leave_on_purpose(self) -> None:
         """Tell supervisors not to put grid in again. Written before leaving, so that none sees it merely gone."""

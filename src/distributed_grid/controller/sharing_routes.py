@@ -78,6 +78,6 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
         body = body or {}
         if not body.get("on", True):
             await uncordon(p, name, who=asker.name)
-            return {"node": name, "cooling": False, "asked_back": []}
+            return {"node": name, "cordoned": False, "returning": []}
         asked = await cordon(p, name, grace_s=body.get("grace_seconds"), who=asker.name)
-        return {"node": name, "cooling": True, "asked_back": [lease.id for lease in asked]}
+        return {"node": name, "cordoned": True, "returning": [lease.id for lease in asked]}

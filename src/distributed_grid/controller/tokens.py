@@ -80,7 +80,7 @@ class Tokens:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What a person should know about the file."""
+        """Problems with the file, for a person."""
         unread = () if self._unread is None else (f"{self._unread.message}: until it can be, no user's token is valid",)
         unwritten = () if self._unwritten is None else (f"{self._unwritten.message}: {_ONLY_IN_MEMORY}",)
         return (*self._damage, *unread, *unwritten)
@@ -197,7 +197,7 @@ class Tokens:
 
 
 def me(principal: Principal, teams: Teams) -> Me:
-    """What a caller is told about itself."""
+    """The answer to a caller that asks about itself."""
     expires_at = principal.expires_at
     return {
         "name": principal.name,

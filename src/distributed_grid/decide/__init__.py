@@ -1,1 +1,1 @@
-"""Pure decisions: functions of what was observed, what is asked and `now`."""
+"""Pure decisions: functions of the observed cluster, the request and `now`."""

@@ -17,7 +17,7 @@ class PolicyNumbers:
     headroom_of_idle: float
     """The part of its idle capacity that a lender keeps."""
     acts_by_itself: bool
-    """Whether grid borrows, returns and moves without being asked."""
+    """Whether grid borrows, returns and moves without a request."""
     high_rounds: int
     """For how many rounds in a row a node must be under pressure, or work must wait, before the node borrows."""
     low_rounds: int
@@ -81,7 +81,7 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
 
 
 def headroom_under(policy: SharingPolicy, excess_threshold: float) -> Headroom:
-    """What a lender keeps under a policy, as long as nothing is forecast."""
+    """The headroom of a lender under a policy, as long as nothing is forecast."""
     numbers = POLICIES[policy]
     of_base = None if numbers.foresees else numbers.headroom_of_base
     return Headroom(str(policy), excess_threshold if of_base is None else of_base, numbers.headroom_of_idle)

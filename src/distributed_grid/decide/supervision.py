@@ -1,4 +1,4 @@
-"""What a supervisor does next, from what it sees: wait, put the controller in, watch, or end.
+"""The supervisor's next step: wait, start the controller, watch, or end.
 
 Ray restarts a crashed controller by itself, so the supervisor first gives Ray a moment. A head that is gone takes the
 controller with it. Only the head's return can help, so the supervisor waits for it, however long it takes.
@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one look showed."""
+    """The result of one look."""
 
     controller: bool
     """The controller answers."""
@@ -51,7 +51,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a supervisor remembers. Times are seconds of a clock that only goes forward."""
+    """The supervisor's memory. Times are seconds of a monotonic clock."""
 
     phase: Phase = Phase.STARTING
     since: float = 0.0

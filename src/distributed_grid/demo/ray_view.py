@@ -1,4 +1,4 @@
-"""What Ray reports about its nodes, read by a separate driver, independent of grid's ledger."""
+"""Ray's own view of its nodes, read by a separate driver, independent of grid's ledger."""
 
 import signal
 import threading
@@ -49,7 +49,7 @@ class RayView:
         return next((name for name, node in self.nodes().items() if node.node_id == node_id), node_id[:8])
 
     def bases(self) -> Amounts:
-        """What the nodes started with."""
+        """The resources that the nodes started with."""
         return {name: ResourceVector.from_ray(node.base) for name, node in self.nodes().items()}
 
     def totals(self) -> Amounts:

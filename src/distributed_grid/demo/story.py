@@ -203,10 +203,10 @@ class Story:
     def _ran(self, task: Any, resource: str) -> tuple[str, float]:
         """The node where a task ran and what Ray gave it; no node if it has not run within the bound."""
         try:
-            told = ray.get(task, timeout=_TASK_S)
+            answer = ray.get(task, timeout=_TASK_S)
         except ray.exceptions.RayError as error:
             return f"no node ({type(error).__name__} after at most {_TASK_S:.0f} s)", 0.0
-        return self._view.name_of(told["node_id"]), float(told["resources"].get(resource, 0.0))
+        return self._view.name_of(answer["node_id"]), float(answer["resources"].get(resource, 0.0))
 
     def _check(self, claim: str, look: Callable[[], Any], expected: Any, *, within_s: float = 0.0, say: Any) -> None:
         self._found(check(claim, look, expected, within_s=within_s, describe=say))

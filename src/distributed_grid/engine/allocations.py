@@ -14,7 +14,7 @@ from distributed_grid.queue.answers import plan_answer, why_answer
 from distributed_grid.queue.ownership import check_change, own_boost, seen_by
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import AskedBoost
+    from distributed_grid.wire.boosts import RequestedBoost
     from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, PlanRequest, QueueStatus, Why
     from distributed_grid.wire.sharing import SharingStatus
 
@@ -57,8 +57,8 @@ class Allocations:
         return sharing_dict(p, self._engine.service.queue, await p.look())
 
     async def plan(self, body: PlanRequest, *, caller: Principal) -> Plan:
-        """What would happen to such a request now. Nothing changes."""
-        ask = self._engine.ask_of(cast("AskedBoost", body), caller=caller)  # a plan has the other terms' defaults
+        """Predict what would happen to such a request now. Nothing changes."""
+        ask = self._engine.ask_of(cast("RequestedBoost", body), caller=caller)  # a plan has the other terms' defaults
         return await plan_answer(self._engine.parts, self._engine.service.queue, ask)
 
     async def why(self, request_or_boost: str) -> Why:

@@ -46,7 +46,7 @@ _LOOK_AGAIN_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an audit found, and what a repair did about it."""
+    """The findings of an audit, and the repairs."""
 
     at: datetime
     nodes: int
@@ -107,8 +107,8 @@ class Auditor:
         no_resizing = p.cluster.why_no_transfers()
         because = {f.key: why_left(f, may_kill=may_kill, no_resizing=no_resizing) for f in left}
         if first:
-            told = f"{len(gone)} of {len(first)} findings repaired; {len(left)} left"
-            p.journal.note("audit_repair", "; ".join([told, *did]), who=who, left=[f.detail for f in left])
+            summary = f"{len(gone)} of {len(first)} findings repaired; {len(left)} left"
+            p.journal.note("audit_repair", "; ".join([summary, *did]), who=who, left=[f.detail for f in left])
         return replace(Report.on(facts, left), repaired=gone, did=tuple(did), left_because=because)
 
     async def _look_until_repaired(self) -> AuditFacts:
@@ -133,8 +133,8 @@ class Auditor:
             await p.commit()
             did.append(f"rewrote {p.file.path.name} from the ledger")
         if p.cluster.why_no_transfers() is None:
-            for node, kinds in plan.claim.items():
-                if await p.applier.claim(node, kinds):
+            for node, kinds in plan.foreign.items():
+                if await p.applier.take_over(node, kinds):
                     did.append(f"marked the change of {', '.join(sorted(kinds))} on {node} to be undone")
         idle = (group for group in facts.groups if group.id in plan.remove_groups)
         for group in sorted(idle, key=lambda group: group.id):

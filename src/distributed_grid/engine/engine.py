@@ -34,7 +34,7 @@ from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.validators import LONGEST_GRANT_WAIT_S, waiting_time
 from distributed_grid.monitoring.collector import Collector, settings_of
 from distributed_grid.monitoring.kept_history import KeptHistory
-from distributed_grid.monitoring.observer import AskedOnce
+from distributed_grid.monitoring.observer import HardwareReader
 from distributed_grid.monitoring.telemetry import Telemetry
 from distributed_grid.offload.offloader import Offloading
 from distributed_grid.queue.ownership import check_room
@@ -46,7 +46,7 @@ from distributed_grid.store.history_file import HistoryFile
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Asked, AskedBoost, BoostRequest
+    from distributed_grid.wire.boosts import BoostRequest, PlannedRequest, RequestedBoost
     from distributed_grid.wire.queue import AllocationRequest
 
 
@@ -80,11 +80,11 @@ class Watching:
         await self._telemetry.leave()
 
     def _note(self, change: PressureChange) -> None:
-        told, node, kind = change.describe(), change.node, change.kind
+        message, node, kind = change.describe(), change.node, change.kind
         if change.is_high:
-            self._p.journal.note("pressure_high", told, node=node, resource_type=kind, value=change.value)
+            self._p.journal.note("pressure_high", message, node=node, resource_type=kind, value=change.value)
         else:
-            self._p.journal.note("pressure_low", told, node=node, resource_type=kind, value=change.value)
+            self._p.journal.note("pressure_low", message, node=node, resource_type=kind, value=change.value)
 
 
 class _EngineSources:
@@ -133,7 +133,7 @@ class Engine:
         self.reconciler = Reconciler(self.parts, self._recovery)
         self.watching = Watching(self.parts, telemetry) if telemetry is not None else None
         if self.watching is None:
-            self.parts.observer.hardware = AskedOnce(cluster)
+            self.parts.observer.hardware = HardwareReader(cluster)
         self.rebalancing = (
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )
@@ -210,8 +210,8 @@ class Engine:
             wait = body.get("wait_seconds")
             return await self.service.enqueue(ask, wait_s=None if wait is None else waiting_time(wait))
 
-    def ask_of(self, body: AskedBoost, *, caller: Principal, idempotency_key: str | None = None) -> Ask:
-        """What the body of a request or a plan asks for, checked, including what the caller may ask for."""
+    def ask_of(self, body: RequestedBoost, *, caller: Principal, idempotency_key: str | None = None) -> Ask:
+        """The request in the body of a call, checked, including whether the caller may make it."""
         check_room(self.parts, self.config.limits, caller)
         ask = make_ask(
             body,
@@ -226,7 +226,7 @@ class Engine:
         return ask
 
     @contextlib.contextmanager
-    def _refusals_noted(self, body: Asked, who: str) -> Iterator[None]:
+    def _refusals_noted(self, body: PlannedRequest, who: str) -> Iterator[None]:
         try:
             yield
         except GridError as error:
@@ -290,7 +290,7 @@ class Engine:
             winding = lease
             if not lease.is_winding_down:
                 stops = Ending(EndCause.STOPPED, who)
-                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, wanted_back=False, ending=stops)
+                winding = begin_release(p, lease, "grid stops", grace_s=0.0, who=who, is_reclaimed=False, ending=stops)
             if force:
                 p.ledger.apply(winding, EndForced())
         await p.try_commit()

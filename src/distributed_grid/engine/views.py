@@ -96,7 +96,7 @@ def _logical(node: Node, usage: Usage) -> LogicalNode:
 
 
 def _lending(node: Node, usage: Usage, rules: Rules | None) -> NodeLending:
-    """What planners of roles build on, as the next request would be decided. `rules`: None if sharing is disabled."""
+    """The facts for planners of roles, as the next request would be decided. `rules`: None if sharing is disabled."""
     if rules is None:
         could, code = ResourceVector(), None if node.alive else RefusalCode.NODE_DOWN
     else:
@@ -197,7 +197,7 @@ async def cluster_dict(engine: Engine) -> ClusterSeen:
         **waiting_dict(engine.parts, engine.service.queue),
         "boosts": status_dict(engine.service.boosts(), engine.parts.notes),
         "problems": list(engine.problems()),
-        "cooling": sorted(engine.parts.sharing.cordoned),
+        "cordoned": sorted(engine.parts.sharing.cordoned),
     }
 
 
@@ -222,8 +222,8 @@ _FIRST_OF_QUEUE: Final = 8
 
 
 def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> SharingStatus:
-    """What `grid resource-sharing status` shows: the policy in force, every node's limits, every team's share, and the
-    waiting requests.
+    """The content of `grid resource-sharing status`: the policy in force, every node's limits, every team's share, and
+    the waiting requests.
     """
     sharing = p.config.resource_sharing
     return {
@@ -233,7 +233,7 @@ def sharing_dict(p: EngineContext, queue: Queue, nodes: NodeTable) -> SharingSta
         "nodes": [_node_dict(p, node) for node in nodes.values()],
         "teams": [_team_dict(p, team) for team in _teams(p)],
         **waiting_dict(p, queue),
-        "cooling": sorted(p.sharing.cordoned),
+        "cordoned": sorted(p.sharing.cordoned),
     }
 
 
@@ -258,7 +258,7 @@ def _node_dict(p: EngineContext, node: Node) -> SharingNode:
         "name": node.name,
         "alive": node.alive,
         "can_share": node.limits.can_share,
-        "cooling": node.name in p.sharing.cordoned,
+        "cordoned": node.name in p.sharing.cordoned,
         "limits": {
             kind: None if (limit := node.limits.limit(kind)) is None else amount_of(kind, limit) for kind in BUILT_IN
         },

@@ -47,14 +47,14 @@ def once_its_name_is_free(make: Callable[[], Any], within_s: float = 15.0) -> An
 
 def how_far(handle: Any) -> str:
     """The state of an actor in words, as Ray's control service has it."""
-    told = ray_state.actors(handle._actor_id.hex())
-    state = told.get("State")
-    if not told:
+    record = ray_state.actors(handle._actor_id.hex())
+    state = record.get("State")
+    if not record:
         return "Ray does not know it"
     if state == "DEPENDENCIES_UNREADY":
         return "it waits for its arguments"
     if state == "PENDING_CREATION":
-        if told["Pid"] or told["Address"]["Port"]:
+        if record["Pid"] or record["Address"]["Port"]:
             return "its process is up, and its constructor has not ended"
         return "its process has not started: Ray has not found it a worker yet"
     if state == "ALIVE":

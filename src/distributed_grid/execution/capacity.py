@@ -1,8 +1,8 @@
 """Moving capacity: shrink before growing, and grow only by what nodes really gave up.
 
 Markers such as `grid:lent:cpu` show how far a node is from its base; `ray status` shows them too. They are not the
-ledger, but they tell a grid that has lost its ledger what it has to undo. So a marker rises together with the change
-that it describes and falls only after the outcome is known: a marker that is briefly too high does no harm.
+ledger, but after a lost ledger they show what to undo. So a marker rises together with the change that it describes and
+falls only after the outcome is known: a marker that is briefly too high does no harm.
 """
 
 import math
@@ -94,7 +94,7 @@ class Convergence:
     totals: Mapping[NodeName, ResourceVector]
     growth: Growth
     unsettled: frozenset[NodeName] = field(default=frozenset())
-    """Nodes that should have grown but could not be told; the next round tries again."""
+    """Nodes that should have grown but did not answer; the next round tries again."""
 
     def delivered(self, lease: Lease) -> bool:
         ends = {lease.source, lease.target}
@@ -117,7 +117,7 @@ class Capacity:
         self._raylets = raylets
         self._clock = clock
         self._sleep = sleep
-        self._told: dict[NodeId, tuple[float, dict[str, float]]] = {}
+        self._replies: dict[NodeId, tuple[float, dict[str, float]]] = {}
         self._grown_at: dict[NodeId, float] = {}
         self._silent_until: dict[NodeId, float] = {}
         self._last_stamp = 0.0
@@ -210,11 +210,11 @@ class Capacity:
             self._resize(node_id, self._untidy.pop(node_id))
             fault_point(Point.MARKERS_LOWERED)
 
-    def claim(self, node_id: NodeId, base: ResourceVector, kinds: set[str]) -> bool:
-        """Mark a change by another tool as grid's own, so that the next round undoes it. False: the node is gone."""
+    def take_over(self, node_id: NodeId, base: ResourceVector, kinds: set[str]) -> bool:
+        """Mark another tool's change as grid's own, so that the next round undoes it. False: the node is gone."""
         if (now := self._resize(node_id, {})) is None:
             return False
-        marks = rising(markers(now, base, kinds), self._told[node_id][1])
+        marks = rising(markers(now, base, kinds), self._replies[node_id][1])
         return not marks or self._resize(node_id, marks) is not None
 
     def _current(self, node_id: NodeId, seen: RayMap, has_leases: bool) -> RayMap | None:
@@ -222,15 +222,15 @@ class Capacity:
 
         The view alone is never trusted for a node with leases or markers: it may show a total from before a crash.
         """
-        told = self._told.get(node_id)
-        if told and self._is_silent(node_id):
-            return told[1]
-        if told and (self._clock() - told[0] < _VIEW_LAG_S or _shows(seen, told[1])):
-            return told[1]
-        if not has_leases and not is_marked(seen) and not told:
+        known = self._replies.get(node_id)
+        if known and self._is_silent(node_id):
+            return known[1]
+        if known and (self._clock() - known[0] < _VIEW_LAG_S or _shows(seen, known[1])):
+            return known[1]
+        if not has_leases and not is_marked(seen) and not known:
             return seen
-        self._told.setdefault(node_id, (-math.inf, dict(seen)))  # the best estimate if the node does not answer
-        return self._told[node_id][1] if self._resize(node_id, {}) is not None else None
+        self._replies.setdefault(node_id, (-math.inf, dict(seen)))  # the best estimate if the node does not answer
+        return self._replies[node_id][1] if self._resize(node_id, {}) is not None else None
 
     def _shrink(
         self, node_id: NodeId, ask: RayMap, to: ResourceVector, kinds: set[str], *, insist: bool
@@ -259,7 +259,7 @@ class Capacity:
     def _resize(self, node_id: NodeId, ask: RayMap) -> ResourceVector | None:
         """Ask a node to change, and return the totals that it reports; None if it is gone."""
         # Forget the last reply until the node answers: a reply can be lost after the change was made.
-        _, before = self._told.pop(node_id, (0.0, {}))
+        _, before = self._replies.pop(node_id, (0.0, {}))
         try:
             answer = self._raylets.resize(node_id, ask)
         except RayletGone:
@@ -268,7 +268,7 @@ class Capacity:
             # The node may apply the change later, or never. The larger amounts count, so that no capacity exists twice.
             self._silent_until[node_id] = self._clock() + _SILENCE_S
             answer = {name: max(before.get(name, 0.0), ask.get(name, 0.0)) for name in {*before, *ask}}
-        self._told[node_id] = (self._clock(), dict(answer))
+        self._replies[node_id] = (self._clock(), dict(answer))
         self._last_stamp = max(self._last_stamp, answer.get(STAMP, 0.0))
         return ResourceVector.from_ray(answer)
 
@@ -278,7 +278,7 @@ class Capacity:
 
     def _compare_markers(self, node_id: NodeId, wanted: RayMap) -> None:
         """Markers that are too high can wait. None should be too low, but Ray may have oversubscribed the node."""
-        has = self._told.get(node_id, (0.0, wanted))[1]
+        has = self._replies.get(node_id, (0.0, wanted))[1]
         if differ(wanted, has):
             self._untidy[node_id] = wanted
             if too_low := rising(wanted, has):
@@ -288,9 +288,9 @@ class Capacity:
         """Wait until the view shows what nodes gave up: an observer must never add up more than there is."""
         started = self._clock()
         recent = {
-            node_id: told
-            for node_id, told in reached.items()
-            if node_id in self._told and started - self._told[node_id][0] < _VIEW_PATIENCE_S
+            node_id: totals
+            for node_id, totals in reached.items()
+            if node_id in self._replies and started - self._replies[node_id][0] < _VIEW_PATIENCE_S
         }
         while not self._shown(recent):
             if self._clock() - started > _VIEW_PATIENCE_S:
@@ -309,13 +309,13 @@ class Capacity:
 
     def _stamp_is_seen(self, node_id: NodeId, totals: Mapping[NodeId, RayMap]) -> bool:
         """True if the view is at least as new as the node's last stamped shrink."""
-        stamp = self._told[node_id][1].get(STAMP) if node_id in self._told else None
+        stamp = self._replies[node_id][1].get(STAMP) if node_id in self._replies else None
         return stamp is None or node_id not in totals or same(stamp, totals[node_id].get(STAMP, 0.0))
 
 
-def _shows(seen: RayMap, told: RayMap) -> bool:
+def _shows(seen: RayMap, reply: RayMap) -> bool:
     """True if the view matches the node's reply, apart from the last digit."""
-    return seen.keys() == told.keys() and all(same(seen[k], told[k]) for k in told)
+    return seen.keys() == reply.keys() and all(same(seen[k], reply[k]) for k in reply)
 
 
 def _kinds_by_node(leases: Iterable[Lease]) -> dict[NodeName, set[str]]:

@@ -1,4 +1,4 @@
-"""What the tasks of a job do, which of them run outside the job's lease, and ending what a run leaves behind.
+"""The work of a job: its tasks, those outside the job's lease, and ending what a run leaves behind.
 
 All of it comes from Ray's own records. Detached actors and placement groups outlive the job that made them, so grid
 ends them after the run. Helper actors of Ray's own libraries that reserve nothing stay, because all programs share

@@ -1,4 +1,4 @@
-"""What grid runs on other machines. This module travels by value, because grid is not installed there.
+"""Code that grid runs on other machines. This module travels by value, because grid is not installed there.
 
 So it may import only what Python and Ray ship, and nothing of this package.
 """

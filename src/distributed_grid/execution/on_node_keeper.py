@@ -60,7 +60,7 @@ class Keeper:
         signal.signal(signal.SIGTERM, lambda *_: self.end(self.orphaned_s))
         signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which the command would inherit
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        heard, told = [0, waker], b""
+        heard, unread = [0, waker], b""
         while not self.is_over():
             ready = select.select(heard, [], [], self.pause())[0]
             if waker in ready:
@@ -70,7 +70,7 @@ class Keeper:
                 if not part:
                     heard.remove(0)
                     self.end(self.orphaned_s)
-                *lines, told = (told + part).split(b"\n")
+                *lines, unread = (unread + part).split(b"\n")
                 for line in lines:
                     self.obey(json.loads(line))
             self.reap()

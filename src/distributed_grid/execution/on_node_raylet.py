@@ -21,7 +21,7 @@ _LEAST_SHARE = 0.02
 """Of a core. A Ray that uses less during its start, and writes nothing, makes no progress. A hung one still polls."""
 _MOST_TRIES = 5
 _TOO_SLOW = "timed out during startup"
-"""What Ray says when its own start timeout, which cannot be set, ends on a busy machine."""
+"""Ray's message when its own start timeout, which cannot be set, ends on a busy machine."""
 MARK = "GRID_OWN_RAY"
 
 

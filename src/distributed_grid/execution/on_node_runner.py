@@ -31,7 +31,7 @@ class Runner:
         self._pid: int | None = None
         self._exit_code: int | None = None
         self._lock = threading.Lock()
-        self._told = threading.Event()
+        self._reported = threading.Event()
         self._over = threading.Event()
         self._folder = _folder()
         self._log = os.path.join(self._folder, f"{name}.log")
@@ -60,7 +60,7 @@ class Runner:
                 self._state = RUNNING
                 self._kept.tell(start=self._order)
                 self._order = None
-        self._told.wait(_STARTED_S)
+        self._reported.wait(_STARTED_S)
         return self.about()
 
     def wait(self, within_s: float) -> bool:
@@ -96,10 +96,10 @@ class Runner:
                 self._state, self._why = FAILED, said["failed"]
             else:
                 self._state, self._exit_code = ENDED, said["ended"]
-            self._told.set()
+            self._reported.set()
         if self._state not in (ENDED, FAILED):  # it ended before it was started, or its keeper was killed
             self._state, self._why = FAILED, "it was never started" if self._pid is None else "its keeper was killed"
-        self._told.set()
+        self._reported.set()
         self._over.set()
 
 

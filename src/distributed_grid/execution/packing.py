@@ -1,4 +1,4 @@
-"""What travels to other nodes by value, because grid is not installed there; and where the user's own modules are.
+"""Code that travels to other nodes by value, because grid is not installed there; and the user's own modules.
 
 Code that sends parts of these modules imports them from here.
 """

@@ -1,4 +1,4 @@
-"""What grid needs from a cluster. `RayCluster` is the real one; tests of the layers above may bring another."""
+"""The interface to a cluster. `RayCluster` is the real one; tests of the layers above may bring another."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ RayMap = Mapping[str, float]
 
 
 class MachineFacts(TypedDict):
-    """What a node says of its machine, as seen from inside a Ray worker."""
+    """Facts about a node's machine, as seen from inside a Ray worker."""
 
     host: str
     python: str
@@ -35,7 +35,7 @@ class RayletGone(Exception):
 
 
 class RayletSilent(Exception):
-    """The raylet did not answer in time: it may be cut off, or busy. It may still do what it was asked."""
+    """The raylet did not answer in time: it may be cut off, or busy. It may still carry out the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What holds a lease's capacity on one node, as its mechanism lists it: for example a placement group."""
+    """The holding of a lease's capacity on one node, as its mechanism lists it: for example a placement group."""
 
     id: str
     name: str
@@ -93,7 +93,7 @@ def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tup
 
 
 def says_who(holders: tuple[Holder, ...], kind: str, units: int, limit: int = 3) -> str:
-    """The holders of what was asked back, in words for warnings and events."""
+    """The holders of capacity that is being returned, in words for warnings and events."""
     names = [h.describe() for h in holders[:limit]]
     more = f", and {len(holders) - limit} more" if len(holders) > limit else ""
     return f"{describe(kind, units)} still in use: {'; '.join(names) or 'work that just ended'}{more}"

@@ -45,7 +45,7 @@ class NodeProcesses(TypedDict):
 
 
 class NodeFiles(TypedDict):
-    """Whom work runs as on a node, and which files it finds there; `elsewhere_from` turns it into data."""
+    """The user as whom work runs on a node, and the files that it finds there; `elsewhere_from` turns it into data."""
 
     machine: str
     uid: int
@@ -60,7 +60,7 @@ class Ended(TypedDict):
 
 
 class RunnerOrder(TypedDict):
-    """What a runner starts, and which files that reads and writes; None: none, or the runner's log."""
+    """The command that a runner starts, and the files that it reads and writes; None: none, or the runner's log."""
 
     command: list[str]
     cwd: str
@@ -70,7 +70,7 @@ class RunnerOrder(TypedDict):
 
 
 class RunnerRecord(TypedDict, total=False):
-    """What a runner keeps about a moved process, for a controller that finds it later."""
+    """A runner's record of a moved process, for a controller that finds it later."""
 
     kind: str
     label: str
@@ -233,7 +233,7 @@ def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, Any]:
 def facts_from(node: str, answer: NodeProcesses) -> list[ProcessFacts]:
     """The answer of `scan` or `look_at`, as data."""
     place = {"node": node, "machine": answer["machine"]}
-    return [PLAIN.decode(ProcessFacts, {**told, **place, "family": told["pids"]}) for told in answer["processes"]]
+    return [PLAIN.decode(ProcessFacts, {**one, **place, "family": one["pids"]}) for one in answer["processes"]]
 
 
 def elsewhere_from(node: str, answer: NodeFiles) -> Elsewhere:

@@ -117,7 +117,7 @@ class RayGateway:
 
 
 def _nudges(asked: RayMap, reached: RayMap) -> dict[str, float]:
-    """What to ask for again, because Ray missed it by its smallest step.
+    """The amounts to request again, because Ray missed them by its smallest step.
 
     Ray applies the *difference*, cut off after four digits: from 4 to 3.99 it goes to 3.9901, since 3.99 - 4 is a
     little less than 0.01. Asking for a slightly larger difference reaches the target.

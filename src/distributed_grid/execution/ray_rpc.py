@@ -192,7 +192,7 @@ def _held(worker: Worker) -> ResourceVector:
 
 
 def held_in_group(holds: Mapping[str, float], group_id: str) -> ResourceVector:
-    """What a worker holds of a placement group, by the resources that the group was made of.
+    """The part of a placement group that a worker holds, by the resources that the group was made of.
 
     Ray names them `GPU_group_ID`, for whichever bundle. A worker in a certain bundle also holds `GPU_group_0_ID`, which
     is the same GPU once more.

@@ -1,4 +1,4 @@
-"""What every `ray start` is given and answers, and which Ray is too old. Imports nothing of Ray."""
+"""The options and the output of every `ray start`, and the check of Ray's version. Imports nothing of Ray."""
 
 from typing import Final
 
@@ -60,10 +60,10 @@ def start_it_on_loopback(gcs_address, *args, **options):
     return start_monitor(gcs_address.replace("{LOOPBACK_HOST}:", "{LOOPBACK}:"), *args, **options)
 start_raylet, raylets = services.start_raylet, []
 def start_and_watch_it(*args, **options):
-    told = inspect.signature(start_raylet).bind(*args, **options).arguments
+    bound = inspect.signature(start_raylet).bind(*args, **options).arguments
     for name in {_PORT_FILES!r}:
-        if told.get(name) and hasattr(_raylet, "persist_port"):
-            _raylet.persist_port(told["session_dir"], told["node_id"], name, told[name])
+        if bound.get(name) and hasattr(_raylet, "persist_port"):
+            _raylet.persist_port(bound["session_dir"], bound["node_id"], name, bound[name])
     raylets.append(start_raylet(*args, **options))
     return raylets[-1]
 def get_node_in_time(*args, **options):

@@ -140,11 +140,11 @@ class RoleRecords:
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    def claim(self, record: Record) -> Record | None:
+    def register(self, record: Record) -> Record | None:
         """Write the first record of a run and take its name; otherwise return the record of the run that has the name.
 
         The name of a run that has recorded its end is free again; a lost run has to be cleared away first. If two runs
-        claim such a name at once, only one gets it.
+        register such a name at once, only one gets it.
         """
         key, value = _key(_RUN, record["name"]), _packed(record)
         if self._kv.put(key, value, replace=False):
@@ -152,7 +152,7 @@ class RoleRecords:
             return None
         there = self.read_record(record["name"])
         if there is None:  # it was removed just now
-            return self.claim(record)
+            return self.register(record)
         if not is_over(there):
             return there
         heir = f"{_key(_HEIR, record['name'])}/{'/'.join(run_id(there)[1:])}"

@@ -33,7 +33,7 @@ class Applier:
         self._ledger = ledger
         self.capacity = Capacity(cluster)
         self._one_at_a_time = threading.Lock()
-        """Held by rounds and other changes to nodes. No caller of the API can prolong the work under it."""
+        """Held by rounds and by other changes to nodes. API callers cannot prolong the work under it."""
         self._reached: Mapping[NodeName, ResourceVector] = {}
         """Every node's total, as of the last round."""
         self._rounds = threads.GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
@@ -65,16 +65,16 @@ class Applier:
         with self._one_at_a_time:
             self.capacity.tidy()
 
-    async def claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
-        """Let the next round undo a change on a node that grid did not make."""
-        return await threads.ENGINE.run(self._claim, name, kinds)
+    async def take_over(self, name: NodeName, kinds: frozenset[str]) -> bool:
+        """Take over a change on a node that grid did not make, so that the next round undoes it."""
+        return await threads.ENGINE.run(self._take_over, name, kinds)
 
-    def _claim(self, name: NodeName, kinds: frozenset[str]) -> bool:
+    def _take_over(self, name: NodeName, kinds: frozenset[str]) -> bool:
         raylet = self._observer.naming.raylets.get(name)
         if raylet is None:
             return False
         with self._one_at_a_time:
-            return self.capacity.claim(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
+            return self.capacity.take_over(raylet.node_id, ResourceVector.from_ray(raylet.base), set(kinds))
 
     async def ask_nodes(self) -> dict[NodeName, NodeView | None]:
         """The resources that every raylet reports; None for one that does not answer. For the auditor."""

@@ -75,8 +75,8 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
     if refused is not None:
         if refused.team_limit is not None and refused.team_limit not in verdict.reason:
             because.append(f"{refused.team_limit} [TeamLimitReached]")
-        told = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
-        because += [f"{r.node}: {r.detail} [{r.code}]" for r in told]
+        shown = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
+        because += [f"{r.node}: {r.detail} [{r.code}]" for r in shown]
     error = NoCapacity(
         "No nodes have sufficient available resources", because=because, try_next=_what_would_help(verdict, now)
     )
@@ -85,7 +85,7 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
 
 
 def _what_would_help(verdict: Verdict, now: datetime) -> str:
-    """What the caller can do: ask for less, if that is free now; wait, if that helps; or stay in the queue."""
+    """Advice for the caller: ask for less, if that is free now; wait, if that helps; or stay in the queue."""
     ask, less = verdict.waiting.ask, None if verdict.refused is None else counter_offer(verdict.refused)
     if verdict.is_hopeless:
         return less or _WITHOUT_HOPE.get(ask.purpose, _NEVER)

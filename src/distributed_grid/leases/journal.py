@@ -35,7 +35,7 @@ FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "acces
 """Events without effect that a caller can cause at will -> how many a minute are reported individually."""
 FOLDED_ABOVE: Final = 60
 """The same limit for each other kind of event that one user causes."""
-ALL_TOLD: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
+NEVER_FOLDED: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
 """Always reported: who may do what, and what was lent. Repeated requests are answered from the latter, too."""
 _FOLDED_FOR: Final = timedelta(minutes=1)
 _MOST_FOLDS: Final = 10_000
@@ -108,7 +108,7 @@ class Journal:
     ) -> None:
         """Report one event to watchers and to the audit log."""
         self.counts[event] += 1
-        is_a_users = who not in (GRID, "") and event not in ALL_TOLD
+        is_a_users = who not in (GRID, "") and event not in NEVER_FOLDED
         if not (event in FOLDED or is_a_users) or self._is_written(event, who):
             self._note(event, message, lease, node, who, details)
 
@@ -128,8 +128,8 @@ class Journal:
         for (event, who), fold in list(takewhile(lambda each: now - each[1].since >= _FOLDED_FOR, self._folds.items())):
             del self._folds[(event, who)]
             if (more := fold.count - _written_of(event)) > 0:
-                told = f"{more} more of these within {_FOLDED_FOR.total_seconds():.0f} s are not listed"
-                self._note(event, told, None, None, who, {"count": more})
+                message = f"{more} more of these within {_FOLDED_FOR.total_seconds():.0f} s are not listed"
+                self._note(event, message, None, None, who, {"count": more})
 
     def _note(
         self, event: str, message: str, lease: Lease | None, node: str | None, who: str, details: dict[str, object]

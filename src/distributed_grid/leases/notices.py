@@ -1,4 +1,4 @@
-"""Notices: how the holder of a lease that is asked back is told, by file and by hook.
+"""Notices: deliver reclaim notices to the holders of leases, by file and by hook.
 
 This is level-triggered: after a restart every pending notice is sent again.
 """
@@ -112,28 +112,28 @@ CallHook = Callable[[HookPlace, bytes], Answer]
 
 
 class Notices:
-    """Tells the holders. Runs beside the reconciler, on the same parts."""
+    """Delivers the notices. Runs beside the reconciler, on the same parts."""
 
     def __init__(self, parts: EngineContext, call: CallHook = call_hook) -> None:
         self._p = parts
         self._call = call
         self._files = ReclaimFiles(parts.home.reclaim)
-        self._told: dict[str, tuple[datetime, float]] = {}
+        self._sent: dict[str, tuple[datetime, float]] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._trouble = ""
         self._free = asyncio.Semaphore(_AT_ONCE)
 
-    async def tell(self) -> None:
+    async def deliver(self) -> None:
         """Write every notice's file and call every hook, without waiting for the hooks."""
-        asked = {lease.id: lease for lease in self._p.ledger if lease.notice}
-        wanted = {lease_id: orjson.dumps(notice_body(lease)) + b"\n" for lease_id, lease in asked.items()}
+        pending = {lease.id: lease for lease in self._p.ledger if lease.notice}
+        wanted = {lease_id: orjson.dumps(notice_body(lease)) + b"\n" for lease_id, lease in pending.items()}
         if self._files.differ(wanted):
             await self._show(wanted)
-        before, self._told = self._told, {}
-        for lease in asked.values():
+        before, self._sent = self._sent, {}
+        for lease in pending.values():
             notice = lease.notice
             assert notice is not None
-            self._told[lease.id] = (notice.asked_at, notice.units)
+            self._sent[lease.id] = (notice.asked_at, notice.units)
             if _has_url(lease) and asks_more(before.get(lease.id), notice.asked_at, notice.units):
                 call = asyncio.create_task(self._ask(lease))
                 self._calls.add(call)
@@ -161,8 +161,8 @@ class Notices:
             await take_reply(self._p, lease, reply, who=lease.requester or "its holder")
         except (HookFailed, ValueError, GridError) as error:
             why = "; ".join([error.message, *error.because]) if isinstance(error, GridError) else str(error)
-            told = f"{lease.describe()}: its holder could not be notified: {why}"
-            self._p.journal.note("reclaim_hook_failed", told, lease=lease, node=lease.target)
+            message = f"{lease.describe()}: its holder could not be notified: {why}"
+            self._p.journal.note("reclaim_hook_failed", message, lease=lease, node=lease.target)
         except Exception:
             log.exception("a hook's answer could not be carried out", boost=lease.id)
 

@@ -18,7 +18,7 @@ from distributed_grid.model.validators import LONGEST_LABEL, is_id
 from distributed_grid.model.work import Work, together
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Attended
+    from distributed_grid.wire.boosts import ProgramAnswer
 
 _JOB: Final = re.compile(r"[0-9a-f]{8}")
 _MOST_JOBS: Final = 64
@@ -28,7 +28,7 @@ _SILENT_S: Final = 30.0
 
 
 def work_in(p: EngineContext, lease: Lease, job_ids: tuple[str, ...]) -> Work:
-    """What these jobs do, and how much of the lease is in use. Blocks."""
+    """The work of these jobs, and how much of the lease is in use. Blocks."""
     group = _group_of(lease)
     if len(job_ids) > _MOST_JOBS or not all(map(_JOB.fullmatch, job_ids)):
         raise InvalidRequest(f"A Ray job's id has eight hexadecimal digits, and at most {_MOST_JOBS} are looked up")
@@ -49,7 +49,7 @@ def private_head_for(p: EngineContext, lease: Lease, address: str, caller: Colle
     return private_head(address, lender=lease.source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
 
 
-async def attend(p: EngineContext, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
+async def report_program(p: EngineContext, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
     """Record that a program runs inside a lease: it keeps its place until the deadline, also between two tasks.
 
     The record is on disk, since the controller may be killed between the notice and the deadline. It is written again
@@ -75,8 +75,8 @@ async def attend(p: EngineContext, lease: Lease, program_id: str, label: str, *,
     here = Program(program_id, label, now + timedelta(seconds=lasts_s))
     attended = p.ledger.apply(lease, ProgramsChanged((*others, here)))
     if known is None:
-        told = f"{lease.describe()}: {label or program_id} runs inside"
-        p.journal.note("program_entered", told, lease=lease, node=lease.source, who=who, program=program_id)
+        message = f"{lease.describe()}: {label or program_id} runs inside"
+        p.journal.note("program_entered", message, lease=lease, node=lease.source, who=who, program=program_id)
     await p.try_commit()
     return p.ledger.get(lease.id) or attended
 
@@ -88,14 +88,14 @@ async def leave(p: EngineContext, lease: Lease, program_id: str, *, who: str = "
     if left == lease.programs:
         return lease
     alone = p.ledger.apply(lease, ProgramsChanged(left))
-    told = f"{lease.describe()}: a program inside has ended"
-    p.journal.note("program_left", told, lease=lease, node=lease.source, who=who, program=program_id)
+    message = f"{lease.describe()}: a program inside has ended"
+    p.journal.note("program_left", message, lease=lease, node=lease.source, who=who, program=program_id)
     await p.try_commit()
     p.something_changed()
     return alone
 
 
-def attended_dict(p: EngineContext, lease: Lease) -> Attended:
+def program_answer(p: EngineContext, lease: Lease) -> ProgramAnswer:
     """The answer to a program inside. It gives the time left, since clocks differ between machines."""
     left_s = None if lease.deadline is None else round((lease.deadline - p.now()).total_seconds(), 3)
     return {"boost": boost_dict(lease, p.notes.get(lease.id, ())), "ends_in_seconds": left_s}

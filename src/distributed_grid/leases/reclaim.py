@@ -1,10 +1,10 @@
-"""Reclaim: leases that are taken back because a request, a lender or a cordoned node needs the capacity.
+"""Reclaim: takes leases back for a waiting request, for their lender, or from a cordoned node.
 
-A holder with a reclaim hook (`Lease.reclaim_hook`) is asked first. It has half of the grace period to save its work and
-to give up the amount itself; what it does not give up by then is taken. In any case the capacity is back at the end of
-the grace period, as the waiting request was promised.
+A holder with a reclaim hook (`Lease.reclaim_hook`) gets a notice first. It has half of the grace period to save its
+work and to give up the amount itself; what it does not give up by then is taken. In any case the capacity is back at
+the end of the grace period, as the waiting request was promised.
 
-`leases/notices.py` tells the holders.
+`leases/notices.py` delivers the notices.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from distributed_grid.leases.release import begin_release, change_grace, part_id
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import ending_of
 from distributed_grid.model.endings import Claimant, EndCause, Ending
-from distributed_grid.model.lease_changes import Checkpointed, Claimed, NoticeGiven, as_returned
+from distributed_grid.model.lease_changes import Checkpointed, NoticeGiven, Promised, as_returned
 from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeName, node_named
 from distributed_grid.model.notices import Reply
@@ -37,16 +37,16 @@ def by_policy(p: EngineContext, cause: EndCause) -> Ending:
     return Ending(cause, f"grid, policy {p.sharing.policy}")
 
 
-def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
+def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
     """Take a lease back, or `units` of it, because the capacity is needed elsewhere. The caller commits.
 
-    `ending` says by whom the lease is asked for, and for whom: the holder is told.
+    `ending` names who reclaims it and for which request; the holder's notice repeats this.
 
-    If the holder is asked first, returns the lease with its notice. Otherwise returns the lease that winds down: this
-    one, or, if a part is enough, a new one with that part. A reservation comes back whole. A lease that is still being
-    granted, or has ended, is returned as it is.
+    If the holder gets a notice first, returns the lease with that notice. Otherwise returns the lease that winds down:
+    this one, or, if a part is enough, a new one with that part. A reservation comes back whole. A lease that is still
+    being granted, or has ended, is returned as it is.
 
-    If the holder is not asked first, each call takes `units` more: the caller counts what is `coming_back` already.
+    Without a notice, each call takes `units` more: the caller counts what is `coming_back` already.
     """
     current = p.ledger.get(lease.id)
     if current is None:
@@ -55,33 +55,33 @@ def ask_back(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, uni
         # It winds down already, and now its capacity is needed. Its reason and deadline stay.
         before = current.ending or ending
         claimant = before.claimant or ending.claimant
-        waited_for = p.ledger.apply(current, Claimed(replace(before, claimant=claimant)))
-        _tell(p, f"{current.describe()}: {reason}", waited_for, ending.by)
+        waited_for = p.ledger.apply(current, Promised(replace(before, claimant=claimant)))
+        _record(p, f"{current.describe()}: {reason}", waited_for, ending.by)
         p.something_changed()
         return waited_for
     if current.state is not LeaseState.ACTIVE:
         return current
     wanted = _can_come(current, units)
-    told = f"{describe(current.kind, wanted)} of {current.describe()}"
+    what = f"{describe(current.kind, wanted)} of {current.describe()}"
     if current.reclaim_hook is None or current.grace_s <= 0:
         winding = take(p, current, wanted, reason, ending)
-        _tell(p, f"{told}: {reason}", winding, ending.by)
+        _record(p, f"{what}: {reason}", winding, ending.by)
         return winding
     if current.notice is not None and current.notice.units >= wanted:
         return current
     now = p.now()
     notice = Notice(wanted, reason, now, now + timedelta(seconds=current.grace_s / 2))
-    if current.notice is not None:  # asking for more gives the holder no more time
+    if current.notice is not None:  # a larger notice gives the holder no more time
         notice = replace(current.notice, units=wanted, reason=reason)
-    asked = p.ledger.apply(current, NoticeGiven(notice, ending))
+    notified = p.ledger.apply(current, NoticeGiven(notice, ending))
     fault_point(Point.NOTICE_GIVEN)
-    _tell(p, f"{told}: {reason}; taken back at {stamp(notice.deadline)} unless released", asked, ending.by)
+    _record(p, f"{what}: {reason}; taken back at {stamp(notice.deadline)} unless released", notified, ending.by)
     p.something_changed()
-    return asked
+    return notified
 
 
-def _tell(p: EngineContext, told: str, lease: Lease, by: str) -> None:
-    p.journal.note("reclaim_asked", told, lease=lease, node=lease.target, who=by, ending=ending_of(lease))
+def _record(p: EngineContext, message: str, lease: Lease, by: str) -> None:
+    p.journal.note("reclaim_asked", message, lease=lease, node=lease.target, who=by, ending=ending_of(lease))
 
 
 def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
@@ -89,7 +89,7 @@ def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending
     ending = ending or lease.ending
     who = "grid" if ending is None else ending.by
     part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who)
-    winding = begin_release(p, part, reason, who=who, wanted_back=True, ending=ending)
+    winding = begin_release(p, part, reason, who=who, is_reclaimed=True, ending=ending)
     p.something_changed()
     return winding
 
@@ -141,37 +141,37 @@ def _can_come(lease: Lease, units: int | None) -> int:
 
 
 async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
-    """Take the node out of sharing; returns the leases that are taken back because of it."""
+    """Take the node out of sharing; returns the leases that are reclaimed because of it."""
     grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
     await _check(p, name)
     if name not in p.sharing.cordoned:
         p.sharing.cordoned.add(name)
         p.journal.note(
-            "cooling", f"{name} is cordoned: it returns everything and shares nothing from now on", node=name, who=who
+            "cordoned", f"{name} is cordoned: it returns everything and shares nothing from now on", node=name, who=who
         )
-    await p.commit_sharing()  # on disk before any lease is taken back: after a crash the reconciler does the rest
+    await p.commit_sharing()  # on disk before any lease is reclaimed: after a crash the reconciler does the rest
     leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
     if grace is not None:
         leases = [change_grace(p, lease, grace, who=who) for lease in leases]
-    asked = [_ask_back_from(p, name, lease, who) for lease in leases]
+    reclaimed = [_reclaim_from(p, name, lease, who) for lease in leases]
     await p.try_commit()
     p.something_changed()
-    return asked
+    return reclaimed
 
 
 def reclaim_from_cordoned(p: EngineContext) -> bool:
-    """Ask back what cordoned nodes still lend or borrow; normally `cordon` has. True: the caller commits."""
-    asked = [
-        _ask_back_from(p, name, lease, "grid")
+    """Reclaim what cordoned nodes still lend or borrow; normally `cordon` has done so. True: the caller commits."""
+    reclaimed = [
+        _reclaim_from(p, name, lease, "grid")
         for name in sorted(p.sharing.cordoned)
         for lease in p.ledger
         if name in (lease.source, lease.target) and lease.state is LeaseState.ACTIVE and lease.notice is None
     ]
-    return bool(asked)
+    return bool(reclaimed)
 
 
-def _ask_back_from(p: EngineContext, node: NodeName, lease: Lease, who: str) -> Lease:
-    return ask_back(p, lease, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
+def _reclaim_from(p: EngineContext, node: NodeName, lease: Lease, who: str) -> Lease:
+    return reclaim(p, lease, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
 
 
 async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> None:
@@ -179,7 +179,7 @@ async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> No
     await _check(p, name)
     if name in p.sharing.cordoned:
         p.sharing.cordoned.discard(name)
-        p.journal.note("warm_again", f"{name} lends and borrows again", node=name, who=who)
+        p.journal.note("uncordoned", f"{name} lends and borrows again", node=name, who=who)
     await p.commit_sharing()
     p.something_changed()
 

@@ -1,7 +1,7 @@
 """The reconciler: compares the ledger with the cluster and does what is missing, whatever happened before.
 
-It ends what expires, drains what winds down, completes grants that a crash interrupted, and repairs reservations:
-missing groups are made again, unknown ones removed.
+It ends what expires, drains what winds down, completes grants that a crash interrupted, and repairs reservations: it
+recreates missing groups and removes unknown ones.
 """
 
 import contextlib
@@ -28,8 +28,9 @@ from distributed_grid.model.resources import describe
 from distributed_grid.model.roles.runs import RunId
 
 
-async def mend_groups(p: EngineContext) -> None:
-    """Remove groups that belong to no boost. A reservation whose group does not stand is made again, or ends."""
+async def repair_reservations(p: EngineContext) -> None:
+    """Remove groups that belong to no boost. Recreate the group of a reservation that has lost it, or end the
+    reservation."""
     # Recorded before groups are listed: a group that is created meanwhile may be missing or not stand yet; one that is
     # removed meanwhile may still be listed.
     before = _reserved(p)
@@ -38,7 +39,7 @@ async def mend_groups(p: EngineContext) -> None:
     known = {lease.group_name for lease in (*before, *_reserved(p))}
     for name, group in groups.items():
         if name not in known:
-            p.journal.note("unknown_group", f"removed the {group.delivery.held_in} {name}, which belongs to no boost")
+            p.journal.note("unknown_group", f"removed the {group.delivery.held_in} {name}: it belongs to no boost")
             await p.applier.remove_group(group.delivery, group.id)
     standing = {name: group.id for name, group in groups.items() if group.stands}
     for lease in active:
@@ -76,9 +77,9 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
         _keep(p, lease, group)
         p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
     else:
-        told = "its reservation vanished"
-        lost = p.ledger.apply(current, GroupLost(told, p.now()))
-        p.journal.note("lost", f"{lease.describe()}: {told} and could not be made again", lease=lost)
+        reason = "its reservation vanished"
+        lost = p.ledger.apply(current, GroupLost(reason, p.now()))
+        p.journal.note("lost", f"{lease.describe()}: {reason} and could not be made again", lease=lost)
         p.commit_soon()
 
 
@@ -124,12 +125,12 @@ class Reconciler:
         self._absent_since: dict[NodeName, datetime] = {}
         self._told_at: dict[str, datetime] = {}
         self._held: dict[str, tuple[datetime, str]] = {}
-        """The last event about what holds a lease: when it was, and what it said."""
+        """By lease: when its holders were last reported in an event, and the text."""
         self._killed_at: dict[str, datetime] = {}
         self._gated: set[NodeName] = set()
         self._missing: set[str] = set()
         self._dead: frozenset[str] = frozenset()
-        """Processes that leases end with and that were gone at the last look."""
+        """Owners of leases that were gone at the last look."""
         self._lost_runs: frozenset[RunId] = frozenset()
         """Runs of roles whose owners were gone at the last look."""
         self._cleared_runs: set[RunId] = set()
@@ -200,7 +201,7 @@ class Reconciler:
         due = take_what_is_due(p)
         if reclaim_from_cordoned(p) or due:
             await p.try_commit()
-        await self._notices.tell()
+        await self._notices.deliver()
         if full:
             if p.unwritten is not None:
                 await p.try_commit()
@@ -208,7 +209,7 @@ class Reconciler:
             await self._charge()
             self._warn_before_expiry()
             await self._finish_grants()
-            await mend_groups(p)
+            await repair_reservations(p)
         elif self.recovery.holds:
             return
         await self._drain(full)
@@ -292,14 +293,14 @@ class Reconciler:
             if groups is not None:
                 self._cleared_runs.add(run)
             if groups:
-                told = f"{run.name}: its owner is gone; removed its {groups} placement group{'s' * (groups != 1)}"
-                p.journal.note("role_run_cleared", told, run=run.name)
+                message = f"{run.name}: its owner is gone; removed its {groups} placement group{'s' * (groups != 1)}"
+                p.journal.note("role_run_cleared", message, run=run.name)
 
     async def _end_expired(self) -> None:
         p = self._p
         due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
         for lease in due:
-            # A lease that was asked back keeps its deadline, and what its holder was told.
+            # A lease with a notice keeps its deadline and the ending that the notice stated.
             begin_release(p, lease, "expired", ending=lease.ending or Ending(EndCause.EXPIRED, "grid"))
         if due:
             await p.try_commit()
@@ -344,7 +345,7 @@ class Reconciler:
         if not winding and not full:
             return
         convergence = await p.applier.converge()
-        self._tell_what_is_missing(convergence)
+        self._note_what_is_missing(convergence)
         gated: set[NodeName] = set()
         finished = False
         for lease in winding:
@@ -361,8 +362,8 @@ class Reconciler:
             p.commit_soon()
             p.something_changed()
 
-    def _tell_what_is_missing(self, convergence: Convergence) -> None:
-        """Note what boosts still lack: one that is applied again after its nodes restarted may find its source busy."""
+    def _note_what_is_missing(self, convergence: Convergence) -> None:
+        """Record what boosts still lack: after its nodes restarted, a boost may find its source busy."""
         p = self._p
         missing: set[str] = set()
         for lease_id, units in convergence.growth.untaken.items():
@@ -388,15 +389,16 @@ class Reconciler:
         if told_at is None or now - told_at >= _TELL_EVERY:
             self._told_at[lease.id] = now
             holders = await p.applier.holders(lease)
-            told = says_who(holders, lease.kind, units)
-            p.notes[lease.id] = (told,)
-            # A queue changes the holders every few seconds: the log need not have them all.
+            message = says_who(holders, lease.kind, units)
+            p.notes[lease.id] = (message,)
+            # A queue changes the holders every few seconds: the log does not list them all.
             noted = self._held.get(lease.id)
-            if holders and (noted is None or (told != noted[1] and now - noted[0] >= _NOTE_HELD_EVERY)):
-                self._held[lease.id] = now, told
-                p.journal.note("held", f"{lease.describe()}: {told}", lease=lease, node=lease.target)
-        # The waiting request was promised the capacity: whatever the holder asked for, it ends with the grace period.
-        at_the_end = OnGraceEnd.KILL if lease.wanted_back else lease.on_grace_end
+            if holders and (noted is None or (message != noted[1] and now - noted[0] >= _NOTE_HELD_EVERY)):
+                self._held[lease.id] = now, message
+                p.journal.note("held", f"{lease.describe()}: {message}", lease=lease, node=lease.target)
+        # The capacity is promised to the waiting request: whatever end the holder chose, the lease ends with the grace
+        # period.
+        at_the_end = OnGraceEnd.KILL if lease.is_reclaimed else lease.on_grace_end
         # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.
         if over and at_the_end is OnGraceEnd.KILL and lease.target in self._gated:
             last = self._killed_at.get(lease.id)
@@ -409,4 +411,4 @@ class Reconciler:
                         lease=lease,
                         node=lease.target,
                     )
-        return lease.wanted_back or (over and at_the_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))
+        return lease.is_reclaimed or (over and at_the_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))

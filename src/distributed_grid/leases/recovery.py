@@ -28,7 +28,7 @@ from distributed_grid.store.set_aside import Kept, SetAside
 
 @dataclass
 class Adoption:
-    """What was loaded into the ledger, and what to do and report once the ledger is on disk."""
+    """The leases that were loaded into the ledger, and the steps and reports that follow once the ledger is on disk."""
 
     notes: list[str] = field(default_factory=list)
     """For the user who started grid: boosts that were taken over or came back."""
@@ -92,24 +92,24 @@ class Adoption:
             self.notes.append(f"took over {_boosts(len(plan.taken))} of the {_name(kept)}")
             p.journal.note("adopted", self.notes[-1])
         for lease, reason in plan.left:
-            told = (
+            message = (
                 f"{lease.describe()}, of the {_name(kept)}, is not taken over and stays in {kept.path.name}: {reason}"
             )
-            self._not_ours(p, told)
+            self._not_ours(p, message)
 
     def _leave_alone(self, p: EngineContext, kept: Kept) -> None:
         live = [lease for lease in kept.leases if not is_over(lease, p.now()) and p.ledger.get(lease.id) is None]
         if live:
-            told = (
+            message = (
                 f"The {_name(kept)} has {_boosts(len(live))} in this GRID_HOME, not applied to this one, "
                 f"{p.identity.name!r}. Kept in {kept.path.name} until that cluster is started here again. "
                 "To adopt those that fit here: stop grid, then start it with --adopt"
             )
-            self._not_ours(p, told)
+            self._not_ours(p, message)
 
-    def _not_ours(self, p: EngineContext, told: str) -> None:
-        self.problems.append(told)
-        p.journal.note("other_cluster", told)
+    def _not_ours(self, p: EngineContext, message: str) -> None:
+        self.problems.append(message)
+        p.journal.note("other_cluster", message)
 
 
 def _boosts(count: int) -> str:
@@ -135,7 +135,7 @@ _TOLD_FOR: Final = timedelta(seconds=10)
 class Damage:
     """A damaged file, and since when a good one is in its place."""
 
-    told: str
+    text: str
     is_healed: Callable[[], bool]
     healed_at: datetime | None = None
 
@@ -169,13 +169,15 @@ class Recovery:
         return any(each is not None for each in (self._unread, self._sharing_unread, self._unlocked))
 
     def problems(self) -> tuple[str, ...]:
-        told = [] if self._unread is None else [f"{self._why(self._unread)}. {self._what_serves()}"]
+        problems = [] if self._unread is None else [f"{self._why(self._unread)}. {self._what_serves()}"]
         if self._sharing_unread is not None:
-            told.append(f"{self._why(self._sharing_unread)}. Waiting requests are unknown until then; grid tries again")
+            problems.append(
+                f"{self._why(self._sharing_unread)}. Waiting requests are unknown until then; grid tries again"
+            )
         if self._unlocked is not None:
-            told.append(f"{self._why(self._unlocked)}. grid continues without the lock, and retries")
-        damage = [each.told for each in self._damage]
-        return (*damage, *told, *self.adoption.unreadable, *self.adoption.problems)
+            problems.append(f"{self._why(self._unlocked)}. grid continues without the lock, and retries")
+        damage = [each.text for each in self._damage]
+        return (*damage, *problems, *self.adoption.unreadable, *self.adoption.problems)
 
     def lock(self, *, strict: bool) -> None:
         """Take the writer's lock; raises `AlreadyRunning` if another process has it.
@@ -277,7 +279,7 @@ class Recovery:
         for lease in p.ledger:
             if lease.id not in there and lease.id in known and not lease.is_winding_down:
                 before = lease.ending or Ending(EndCause.ENDED_BEFORE, "grid")
-                begin_release(p, lease, _ENDED_BEFORE, grace_s=0.0, wanted_back=False, ending=before)
+                begin_release(p, lease, _ENDED_BEFORE, grace_s=0.0, is_reclaimed=False, ending=before)
         self._unread = self._instead = None
         p.journal.note("store_read", f"{p.file.path.name} can be read again; {len(p.ledger)} boosts are known")
         await p.try_commit()

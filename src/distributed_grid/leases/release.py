@@ -81,22 +81,22 @@ def begin_release(
     *,
     grace_s: float | None = None,
     who: str = "grid",
-    wanted_back: bool | None = None,
+    is_reclaimed: bool | None = None,
     ending: Ending | None = None,
 ) -> Lease:
     """Mark a lease as winding down. The caller commits.
 
-    `wanted_back`: whether the capacity is needed elsewhere; by default, whether the holder was asked for it. A holder
-    that was asked gains no time by answering: the grace period began when it was asked. `ending`: why, by whom and for
-    whom; by default, what the holder was told when it was asked, else that `who` released it.
+    `is_reclaimed`: whether the capacity is needed elsewhere; by default, whether the holder has a notice. An answer to
+    the notice gains no time: the grace period began with the notice. `ending`: why, by whom and for whom; by default,
+    as the notice said, else that `who` released it.
     """
     now = p.now()
-    wanted_back = lease.notice is not None if wanted_back is None else wanted_back
+    is_reclaimed = lease.notice is not None if is_reclaimed is None else is_reclaimed
     grace_s = lease.grace_s if grace_s is None else grace_s
-    if wanted_back and lease.notice is not None:
+    if is_reclaimed and lease.notice is not None:
         spent_s = (now - lease.notice.asked_at).total_seconds()
         grace_s = max(0.0, min(grace_s, lease.grace_s - spent_s))
-    change = Reclaimed if wanted_back else ReleaseAsked
+    change = Reclaimed if is_reclaimed else ReleaseAsked
     winding = p.ledger.apply(
         lease, change(reason, now, grace_s, ending or lease.ending or Ending(EndCause.RELEASED, who))
     )
@@ -117,11 +117,11 @@ def change_grace(p: EngineContext, lease: Lease, grace_s: float, *, who: str) ->
 
     A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
     """
-    if grace_s == lease.grace_s or (lease.is_claimed and grace_s > lease.grace_s):
+    if grace_s == lease.grace_s or (lease.is_promised and grace_s > lease.grace_s):
         return lease
     if lease.is_winding_down:
-        told = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
-        p.journal.note("grace_changed", told, lease=lease, node=lease.target, who=who)
+        message = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
+        p.journal.note("grace_changed", message, lease=lease, node=lease.target, who=who)
     return p.ledger.apply(lease, GraceChanged(grace_s))
 
 
@@ -185,6 +185,6 @@ async def end_all_if_file_was_removed(p: EngineContext) -> None:
         p.journal.note("state_file_removed", f"{p.file.path.name} was removed: {len(live)} boosts end")
     for lease in live:
         removed = Ending(EndCause.FILE_REMOVED, "grid")
-        begin_release(p, lease, "the state file was removed", grace_s=0.0, wanted_back=False, ending=removed)
+        begin_release(p, lease, "the state file was removed", grace_s=0.0, is_reclaimed=False, ending=removed)
     await p.try_commit()
     p.something_changed()

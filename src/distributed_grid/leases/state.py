@@ -136,7 +136,8 @@ class SharingState:
         self.scheduling.take(record.scheduling)
 
     def record(self) -> SharingRecord:
-        """What goes to disk. Requests whose callers wait on an open connection are left out: the callers ask again."""
+        """The record for the disk, without requests that have a caller on an open connection: such a caller asks
+        again."""
         return SharingRecord(
             self.set_policy,
             self.set_mode,

@@ -104,7 +104,7 @@ def status_dict(leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> Bo
 
 
 def _summary(leases: list[Lease]) -> BoostTotals:
-    """What is lent as boosts. Leases of runs, tasks and roles are listed with them, and not counted."""
+    """Totals of boosts. Leases of runs, tasks and roles are listed with them, and not counted."""
     active = [lease for lease in leases if lease.state is LeaseState.ACTIVE and lease.purpose is Purpose.BOOST]
     sums: dict[str, int] = defaultdict(int)
     for lease in active:
@@ -146,7 +146,7 @@ class StatusText:
 
 
 def plan_dict(outlook: Outlook, now: datetime) -> Plan:
-    """What `grid plan` shows."""
+    """The content of `grid plan`."""
     ask, grant, preemption, start = outlook.ask, outlook.grant, outlook.preemption, outlook.expected_start
     return {
         "target_node": ask.target,

@@ -1,4 +1,4 @@
-"""What an audit reads. Only data: collecting and deciding happen elsewhere."""
+"""The facts of an audit. Only data: collecting and deciding happen elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class AuditedGroup:
     """The node that holds it; None while it has no place, or on a node without a name."""
     resources: ResourceVector
     work: tuple[str, ...] = ()
-    """What runs in it, in words."""
+    """Its work, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class MachineFacts:
 
 
 class SecretKind(StrEnum):
-    """What a secret file holds."""
+    """The secret in a file."""
 
     OWN_TOKEN = "own token"
     USERS_TOKENS = "users' tokens"
@@ -73,7 +73,7 @@ class HomeFacts:
 
 
 class ActorState(StrEnum):
-    """What the Ray cluster reports about the controller."""
+    """The Ray cluster's report about the controller."""
 
     UNASKED = "unasked"
     ABSENT = "absent"
@@ -148,7 +148,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerFacts:
-    """What the cluster's control service reports about an autoscaler."""
+    """The control service's report about an autoscaler."""
 
     node_types: tuple[str, ...] = ()
     """The node types that a first-generation autoscaler reports."""

@@ -32,17 +32,17 @@ Selector = tuple[LabelConstraint, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What restricts a request to some nodes, other than labels."""
+    """A restriction to some nodes, other than by labels."""
 
     by: str
-    """What pins it: "accelerator_type:H200", "its scheduling strategy"."""
+    """The cause: "accelerator_type:H200", "its scheduling strategy"."""
     nodes: tuple[NodeName, ...] = field(compare=False)
     """The nodes that it may still run on, as far as Ray reports. Not part of its identity, since nodes come and go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What must be on one node, and which nodes qualify."""
+    """Amounts that must be on one node, and the nodes that qualify."""
 
     needs: ResourceVector
     selectors: tuple[Selector, ...] = ()
@@ -73,7 +73,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one pending request needs. A placement group has several bundles, a task or actor just one."""
+    """The needs of one pending request. A placement group has several bundles, a task or actor just one."""
 
     bundles: tuple[Bundle, ...]
     strategy: str | None = None

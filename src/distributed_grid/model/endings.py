@@ -1,4 +1,4 @@
-"""Why a lease ends: what asked for it back, for which request, by when; and the words for that.
+"""Why a lease ends: who reclaimed it, for which request, by when; and the words for that.
 
 The words are made from the API's JSON, so that a command, a program's terminal and the audit log say the same.
 """
@@ -23,7 +23,7 @@ ENDING_S: Final = 10.0
 
 
 class EndCause(StrEnum):
-    """Why a lease ends. Each cause has its own words, since what to do next differs."""
+    """Why a lease ends. Each cause has its own text, since the advice differs."""
 
     RELEASED = "released"  # its owner, or an administrator, gave it back
     EXPIRED = "expired"
@@ -53,7 +53,7 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a lease is being returned, or why its holder is asked for it."""
+    """Why a lease is being reclaimed or returned."""
 
     cause: EndCause
     by: str

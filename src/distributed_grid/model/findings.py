@@ -104,7 +104,7 @@ CHECKS: Final = tuple(code for code in Code if list(Code).index(code) < list(Cod
 
 
 def meaning(code: Code) -> str:
-    """What a check makes sure of, or what a deviation is."""
+    """What a check ensures, or what a deviation means."""
     return _ABOUT[code].meaning
 
 
@@ -114,7 +114,7 @@ class Finding:
 
     code: Code
     subject: str
-    """What it is about: a node, a boost (its id), a group (its name) or a file; empty for the whole installation."""
+    """The subject: a node, a boost (its id), a group (its name) or a file; empty for the whole installation."""
     detail: str
     what_to_do: str = ""
     severity: Severity = Severity.FAIL

@@ -1,8 +1,8 @@
 """The legal changes of leases: what may happen to a lease, in which state, and which state it leads to.
 
 Every change to a lease goes through `changed` or `split`. A change names the fields that it sets; `CHANGES` has the
-rest. Whatever the order of changes: a release is never undone, and the deadline of a lease whose capacity is promised
-to another is never put off.
+rest. In any order of changes, a release is never undone, and the deadline of a lease with promised capacity never moves
+later.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ class RenewalUndone(Change):
 
 @dataclass(frozen=True, slots=True)
 class NoticeGiven(Change):
-    """The holder is asked to give something up by itself."""
+    """The holder gets a notice, and may give something up by itself."""
 
     notice: Notice
     ending: Ending
@@ -114,7 +114,7 @@ class Reclaimed(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed(Change):
+class Promised(Change):
     """It winds down already, and now its capacity is needed elsewhere."""
 
     ending: Ending
@@ -122,7 +122,7 @@ class Claimed(Change):
 
 @dataclass(frozen=True, slots=True)
 class NotDelivered(Change):
-    """The source could not give it after all."""
+    """The source did not have the capacity after all."""
 
     release_reason: str
     release_asked_at: datetime
@@ -130,7 +130,7 @@ class NotDelivered(Change):
 
 @dataclass(frozen=True, slots=True)
 class EndForced(Change):
-    """What still runs in it is ended now."""
+    """Whatever still runs in it is ended now."""
 
     grace_s: float = 0.0
     on_grace_end: OnGraceEnd = OnGraceEnd.KILL
@@ -182,7 +182,7 @@ CHANGES: Final[Mapping[type[Change], Mapping[LeaseState, LeaseState]]] = {
     KeyTaken: _stays(_ACTIVE),
     ReleaseAsked: dict.fromkeys((_GRANTING, _INTERRUPTED, _ACTIVE), _RELEASING),
     Reclaimed: dict.fromkeys((_GRANTING, _INTERRUPTED, _ACTIVE), _RECLAIMING),
-    Claimed: {_RELEASING: _RECLAIMING},
+    Promised: {_RELEASING: _RECLAIMING},
     EndForced: _stays(_RELEASING, _RECLAIMING, _LOST),
     NodeLost: dict.fromkeys((_INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING), _LOST),
     GroupLost: {_ACTIVE: _LOST},
@@ -206,7 +206,7 @@ def changed(lease: Lease, change: Change) -> Lease:
     if then is not _ACTIVE:
         sets["notice"] = None
     after = replace(lease, state=then, **sets)  # type: ignore[arg-type]
-    if lease.is_claimed and _is_put_off(lease.deadline, after):
+    if lease.is_promised and _is_put_off(lease.deadline, after):
         raise IllegalTransition(f"boost {lease.id}: its capacity is promised for {lease.deadline}, not later")
     return after
 
@@ -245,5 +245,5 @@ def split(lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
 
 
 def as_returned(lease: Lease) -> Lease:
-    """How a lease looks that has left the ledger meanwhile: for answers only."""
+    """The final state of a lease that has left the ledger meanwhile; for answers only."""
     return replace(lease, state=_RELEASED)

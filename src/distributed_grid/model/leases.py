@@ -48,13 +48,13 @@ class _Traits:
 
 
 class Delivery(StrEnum):
-    """How a lease reaches its target, with what that means for the rest of grid: other modules ask for that."""
+    """How a lease reaches its target, and what that means for the rest of grid."""
 
     _value_: str
     moves_totals: bool
     """The nodes' totals change: the source has less, the target more, and every Ray program sees it."""
     held_in: str
-    """In words, what holds the capacity on the source and has the work inside; empty if the totals move."""
+    """In words, what holds the capacity on the source and contains the work; empty if the totals move."""
     can_split: bool
     """A part of it can be returned."""
     needs_target: bool
@@ -78,7 +78,7 @@ class Delivery(StrEnum):
 
 
 class DeliveryChoice(StrEnum):
-    """What a request or the configuration may say."""
+    """The deliveries that a request or the configuration may name."""
 
     TRANSFER = Delivery.TRANSFER
     RESERVE = Delivery.RESERVE
@@ -106,7 +106,7 @@ class Cause(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a lease is for."""
+    """The purpose of a lease."""
 
     BOOST = "boost"  # its target; people may use it by hand
     RUN = "run"  # one program that runs inside it; the lease ends with the program
@@ -141,10 +141,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a request and the lease that meets it have in common.
+    """The terms that a request and its lease have in common.
 
-    The request's constructor, the files and the answers follow these fields. A term that a user states is a field here,
-    with its check in `STATED`, and a key of the API's request.
+    The request's constructor, the files and the answers follow these fields. To let users state another term, add a
+    field here with its check in `STATED`, and a key to the API's request.
     """
 
     requester: str = ""
@@ -155,7 +155,7 @@ class Terms:
     """How its holder wants to be notified before a reclaim: a URL, or `WATCHED`. None: no notice."""
     purpose: Purpose = Purpose.BOOST
     label: str = ""
-    """What runs in it, as its holder calls it."""
+    """The holder's name for the work in it."""
     ends_with: str | None = None
     """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
 
@@ -200,18 +200,18 @@ class Lease(Terms):
     checkpointed_at: datetime | None = None
     """The holder's last checkpoint: a recent one means that a reclaim loses little."""
     ending: Ending | None = None
-    """What asked for it, and for which request, while it is being returned or its holder has a notice."""
+    """Who releases or reclaims it, and for which request, while it is being returned or its holder has a notice."""
     programs: tuple[Program, ...] = ()
     """The programs inside: each is notified, and keeps its place until the deadline."""
 
     @property
     def asked_at(self) -> datetime | None:
-        """When it was asked back. The grace period starts then."""
+        """When its release or reclaim began. The grace period starts then."""
         return self.notice.asked_at if self.notice is not None else self.release_asked_at
 
     @property
     def deadline(self) -> datetime | None:
-        """When its grace period ends and what still runs in it is ended; None until it is asked back."""
+        """When its grace period ends and what still runs in it is ended; None until its release or reclaim begins."""
         if self.asked_at is None or self.state is LeaseState.LOST:
             return None
         return self.asked_at + timedelta(seconds=self.grace_s)
@@ -240,15 +240,15 @@ class Lease(Terms):
         return self.state in (LeaseState.RELEASING, LeaseState.RECLAIMING, LeaseState.LOST)
 
     @property
-    def wanted_back(self) -> bool:
+    def is_reclaimed(self) -> bool:
         """A request waits for it: while it winds down nothing new starts on it, and after its grace period it is
         taken."""
         return self.state is LeaseState.RECLAIMING
 
     @property
-    def is_claimed(self) -> bool:
+    def is_promised(self) -> bool:
         """Its capacity is promised to another: its deadline can only become earlier."""
-        return self.wanted_back or self.notice is not None
+        return self.is_reclaimed or self.notice is not None
 
     @property
     def coming_back(self) -> int:

@@ -17,7 +17,7 @@ NodeId = str
 
 @dataclass(frozen=True, slots=True)
 class SharingLimits:
-    """What a node's owner lets others have. None: no limit beyond what is free."""
+    """The limits on lending that a node's owner sets. None: no limit beyond the free capacity."""
 
     can_share: bool = True
     max_share_cpu: int | None = None
@@ -35,7 +35,7 @@ class SharingLimits:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the machine under a node really has, if it was examined."""
+    """The real capacity of a node's machine, if it was examined."""
 
     cpus: float
     memory: int
@@ -50,7 +50,7 @@ class MeasuredUse:
     gpus: tuple[str, ...] = ()
     """In words: each device that programs outside the node's Ray use."""
     withheld: ResourceVector = field(default_factory=ResourceVector)
-    """What is free for Ray but not lent for that reason."""
+    """The capacity that is free for Ray but not lent for that reason."""
     refuses: Mapping[RefusalCode, str] = field(default_factory=dict)
     """Why the node lends nothing at all, in words."""
 

@@ -24,7 +24,7 @@ _WORDS: Final = ("give_up", "release", "checkpointed")
 
 @dataclass(frozen=True, slots=True)
 class ReclaimNotice:
-    """Asks the holder of a boost to give up `amount` of it by the deadline; after that it is taken."""
+    """Asks the holder of a boost to give up `amount` of it by the deadline; after that, grid takes it."""
 
     boost_id: str
     resource_type: str
@@ -64,14 +64,14 @@ def notice_dict(kind: str, notice: Notice | None) -> BoostNotice | None:
 
 
 def notice_body(lease: Lease) -> dict[str, object]:
-    """What the holder of a lease that is asked back is told, in its file and by its hook."""
+    """The reclaim notice as its holder gets it, in a file and by its hook."""
     notice = notice_dict(lease.kind, lease.notice)
     asked = {} if notice is None else {**notice}
     return {"boost_id": lease.id, "resource_type": lease.kind, **asked, **_for_whom(lease)}
 
 
 def _for_whom(lease: Lease) -> dict[str, object]:
-    """What asks, for which request, and when the remaining work is ended."""
+    """Who reclaims it, for which request, and when the remaining work is ended."""
     found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline)
     if found is None:
         return {}
@@ -116,7 +116,7 @@ def _said(word: str, check: Callable[[object], T], value: object) -> T:
 
 
 def asks_more(before: tuple[datetime, float] | None, asked_at: datetime, amount: float) -> bool:
-    """Whether a notified holder has something new to hear: another notice, or a larger one.
+    """Whether a notice is news to a holder that has been notified before: another notice, or a larger one.
 
     A notice that became smaller, because part of it was given, is nothing new.
     """

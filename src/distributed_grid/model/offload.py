@@ -34,7 +34,7 @@ class FileRole(StrEnum):
 
 
 class StreamKind(StrEnum):
-    """What a standard stream is connected to."""
+    """The other end of a standard stream."""
 
     NOTHING = "nothing"
     FILE = "file"
@@ -64,7 +64,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class FileThere:
-    """What another node finds under the same path."""
+    """The file under the same path on another node."""
 
     is_folder: bool
     size: int
@@ -76,7 +76,7 @@ class FileThere:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What a process would find on another node."""
+    """The environment that a process would find on another node."""
 
     node: NodeName
     machine: str

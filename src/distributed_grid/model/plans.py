@@ -1,6 +1,6 @@
-"""What bounds decisions (rules) and what they produce (plans, and actions of rebalancing).
+"""The bounds of decisions (rules) and their results (plans, and actions of rebalancing).
 
-Plans and actions are data: nothing has happened yet. An action says in words why.
+Plans and actions are data: nothing has happened yet. Each action states its reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from distributed_grid.model.teams import Teams
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """What a reservation brings along, so that a default task can run in it."""
+    """The companions of a reservation, so that a default task can run in it."""
 
     cpu_per_gpu: int = scale(CPU)
     memory_per_gpu: int = 0
@@ -26,7 +26,7 @@ class Companions:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What a lender keeps for its own work: the largest of these."""
+    """The capacity that a lender keeps free for its own work: the largest of these."""
 
     policy: str = ""
     of_base: float = 0.0
@@ -67,7 +67,7 @@ class Refusal:
     code: RefusalCode
     detail: str
     could_lend: int = 0
-    """How much of the asked kind this node could lend now, in units."""
+    """How much of the requested kind this node could lend now, in units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Borrow:
-    """Rebalancing: lend to a node that did not ask."""
+    """Rebalancing: lend to a node without a request."""
 
     ask: Ask
     reason: str
@@ -125,7 +125,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Relieve:
-    """Rebalancing: ask these leases back, since a lender needs its own capacity."""
+    """Rebalancing: reclaim these leases, since a lender needs its own capacity."""
 
     node: NodeName
     victims: tuple[Lease, ...]

@@ -22,7 +22,7 @@ _RESERVED: Final = (GRID, OWNER)
 
 
 class Scope(StrEnum):
-    """What a token permits. No scope includes another, except `admin`, which includes all."""
+    """The rights of a token. No scope includes another, except `admin`, which includes all."""
 
     VIEW = "view"
     LEND = "lend"

@@ -1,4 +1,4 @@
-"""Why a node gives nothing: every reason with its code, its text and what would help. To add a reason, add it here.
+"""Why a node cannot lend: every reason with its code, its text and a remedy. To add a reason, add it here.
 
 `decide/capacity/feasibility.py` says which reason applies to a node; boosts, tasks and roles all show these texts.
 """
@@ -19,11 +19,11 @@ class Reason:
     text: str
     """Names in braces stand for facts about the node and the request (`NodeFacts` in `feasibility.py`)."""
     by_amount: bool = False
-    """Only the amount is the obstacle: the node can lend less, or more once leases have returned."""
+    """Only the amount is the obstacle: the node can lend less now, or this much once leases have returned."""
     passes: bool = False
     """The node may lend again by itself, or with a command; otherwise the request or the configuration must change."""
     remedy: str = ""
-    """What a person could change on {node}."""
+    """The remedy: what a person could change on {node}."""
 
 
 class RefusalCode(StrEnum):

@@ -14,7 +14,7 @@ from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.validators import LONGEST_S, grace_period, one_of, seconds
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import AskedBoost, BoostOptions, BoostRequest
+    from distributed_grid.wire.boosts import BoostOptions, BoostRequest, RequestedBoost
     from distributed_grid.wire.values import Amount
 
 DEFAULT_DURATION_S: Final = 3600.0
@@ -22,7 +22,7 @@ DEFAULT_DURATION_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Ask(Terms):
-    """A request whose fields are each valid on their own."""
+    """A request with fields that are each valid on their own."""
 
     target: NodeName
     kind: str
@@ -34,7 +34,7 @@ class Ask(Terms):
     grace_s: float | None = None
     on_grace_end: OnGraceEnd | None = None
     along: tuple[tuple[str, int], ...] = ()
-    """What the same lender gives along with it, by kind; such a lease is always reserved."""
+    """Further kinds from the same lender; with these, the lease is always reserved."""
     own_too: bool = False
     """If no other node lends it, the target may set it aside from its own capacity; that is reserved, too."""
     nodes: tuple[NodeName, ...] | None = None
@@ -42,7 +42,7 @@ class Ask(Terms):
 
     @property
     def asked(self) -> tuple[tuple[str, int], ...]:
-        """Everything that was requested, by kind; companions of a reservation are not included."""
+        """Every requested amount, by kind; companions of a reservation are not included."""
         return ((self.kind, self.units), *self.along)
 
     @classmethod
@@ -52,7 +52,7 @@ class Ask(Terms):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What the lease that meets it takes from it, by field."""
+        """The terms that its lease takes over, by field."""
         return {name: getattr(self, name) for name in (*_KEPT_BY_A_LEASE, "idempotency_key")}
 
     def describe(self) -> str:
@@ -119,7 +119,7 @@ _RUN_OPTIONS: Final = {CPU: "--cpus", GPU: "--gpus", MEMORY: "--memory"}
 
 
 def make_ask(
-    body: "AskedBoost",
+    body: "RequestedBoost",
     *,
     requester: str = "",
     team: str = "",
@@ -197,9 +197,9 @@ class Waiting:
     ask: Ask
     since: datetime
     until: datetime | None = None
-    """When it gives up; None: it waits until it is met or cancelled."""
+    """When the request expires; None: it waits until it is met or cancelled."""
     is_durable: bool = False
-    """It waits across restarts, without a connected caller."""
+    """The request waits across restarts, without a connected caller."""
 
     def is_over(self, now: datetime) -> bool:
         return self.until is not None and now >= self.until

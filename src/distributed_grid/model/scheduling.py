@@ -29,7 +29,7 @@ class SchedulingStrategy(StrEnum):
 
 
 class PlacedBy(StrEnum):
-    """What holds the place."""
+    """The thing that holds a place."""
 
     RESERVE = "reserve"  # a lease made for the task: a placement group on the node
     BOOST = "boost"  # a boost that the target already had
@@ -37,7 +37,7 @@ class PlacedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """What to be near to, or far from. Each part that is given counts."""
+    """Nodes, labels and tasks to be near to, or far from. Each part that is given counts."""
 
     nodes: tuple[NodeName, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class SchedulingRequest:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What one member needs, as written, by kind; kinds that are not needed are left out."""
+        """The needs of one member, as written, by kind; kinds that are not needed are left out."""
         found = {GPU: self.gpu, CPU: self.cpu, MEMORY: self.memory, **self.custom}
         return {kind: amount for kind, amount in found.items() if not _is_nothing(amount)}
 
@@ -265,7 +265,7 @@ class ScheduledTask:
     request: SchedulingRequest
     """With its id and its target."""
     needs: Mapping[str, int]
-    """What each place takes, in units."""
+    """The amounts that each place takes, in units."""
     asked_at: datetime
     who: str = ""
     team: str = ""
@@ -330,7 +330,7 @@ class ScheduledTask:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRecord:
-    """What the scheduler keeps across restarts."""
+    """The scheduler's state that survives restarts."""
 
     tasks: tuple[ScheduledTask, ...] = ()
     outcomes: tuple[tuple[float, float, bool], ...] = ()

@@ -30,8 +30,8 @@ class Accuracy:
     """The fraction whose interval contained the actual value; None while there are no intervals."""
 
     def __str__(self) -> str:
-        told = f"off by {self.error:.3f} on average at {self.horizon_s / 60:g} min, same-as-now {self.error_of_now:.3f}"
-        return told if self.covered is None else f"{told}; {CONFIDENCE:.0%} interval covered {self.covered:.0%}"
+        text = f"off by {self.error:.3f} on average at {self.horizon_s / 60:g} min, same-as-now {self.error_of_now:.3f}"
+        return text if self.covered is None else f"{text}; {CONFIDENCE:.0%} interval covered {self.covered:.0%}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Recorded:
     """Nodes x series x times. NaN: a gap."""
 
     def after(self, start: float) -> "Recorded":
-        """What was sampled later than that."""
+        """The later samples."""
         first = int(np.searchsorted(self.times, start, side="right"))
         return Recorded(self.nodes, self.series, self.times[first:], self.values[:, :, first:])
 

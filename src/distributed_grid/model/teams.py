@@ -1,4 +1,4 @@
-"""Teams: the owners of leases, what each team is guaranteed, and what it may borrow beyond that."""
+"""Teams: the owners of leases, with their guarantees and their limits."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ DEFAULT_TEAM: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """What a team may hold of what the cluster lends, by kind; a kind that is not named has no such limit."""
+    """A team's guarantee and limits, by kind; a kind that is not named has none."""
 
     name: str
     guaranteed: ResourceVector = field(default_factory=ResourceVector)

@@ -1,4 +1,4 @@
-"""What one value may be: each check returns the value in its normal form, or says what is wrong with it.
+"""Checks of single values: each returns the value in its normal form, or says what is wrong with it.
 
 The command, the API, the Python classes, the configuration and the controller all use these, so a mistake has one
 wording everywhere. A value of a request raises `InvalidRequest`. A setting of the configuration or of a role raises
@@ -87,7 +87,7 @@ def grace_period(value: object, longest_s: float) -> float:
 
 
 def label(value: str) -> str:
-    """What a holder calls its lease or program: safe to show, and cut to a length that lists can carry."""
+    """A holder's name for its lease or program: safe to show, and cut to a length that lists can carry."""
     return plain(value)[:LONGEST_LABEL]
 
 
@@ -135,7 +135,7 @@ def is_plain_word(text: str) -> bool:
 
 
 class Wrong(ValueError):
-    """What is wrong with one value, in words that follow its name."""
+    """A problem with one value, as a text that follows its name."""
 
 
 def shown(value: object) -> str:

@@ -45,7 +45,7 @@ class Work:
     outside: Mapping[str, int] = field(default_factory=dict)
     """Work that runs or ran outside the lease: counts by name."""
     unplaced: int = 0
-    """How many of the waiting wait for room, including actors that have not started yet."""
+    """How many of the waiting tasks wait for room, including actors that have not started yet."""
     held_by_actors: float = 0.0
     """CPUs of the lease that actors hold until they end, busy or not."""
     cpus_in_use: float = 0.0

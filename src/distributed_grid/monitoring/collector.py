@@ -226,7 +226,7 @@ class Collector:
         return {s.node_id: s.stale_because for s in self.snapshots().values() if s.stale}
 
     def in_use(self) -> dict[NodeId, MeasuredUse]:
-        """What is in use on nodes beyond what Ray counts. Nodes without a finding are left out."""
+        """Measured use on nodes beyond what Ray counts. Nodes without any are left out."""
         found = {
             s.node_id: measured_use(s, self._settings.thresholds, withholds_gpus=self._settings.withholds_gpus)
             for s in self.snapshots().values()
@@ -269,7 +269,8 @@ class Collector:
 
 
 def _sample(snapshot: NodeSnapshot) -> Sample:
-    """What one round adds to a node's series. A stale snapshot adds nothing: its values were recorded before."""
+    """The sample that one round adds to a node's series. A stale snapshot adds nothing: its values were recorded
+    before."""
     logical = {f"logical_{kind}": _used_part(snapshot, kind) for kind in BUILT_IN}
     if snapshot.pressure is None or snapshot.stale:
         return logical

@@ -1,4 +1,4 @@
-"""What a running controller has measured, read over HTTP."""
+"""The measurements of a running controller, read over HTTP."""
 
 from __future__ import annotations
 

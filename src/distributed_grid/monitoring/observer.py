@@ -12,7 +12,7 @@ from distributed_grid.model.nodes import NOT_IN_USE, Hardware, MeasuredUse, Node
 from distributed_grid.model.resources import GPU, ResourceVector, scale
 
 
-class AskedOnce:
+class HardwareReader:
     """Asks each node once, in the background: asking takes a worker there, and seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -21,7 +21,7 @@ class AskedOnce:
         self._asked: set[NodeId] = set()
 
     def __call__(self, node_ids: Iterable[NodeId]) -> Mapping[NodeId, Hardware]:
-        """What is known so far."""
+        """The answers so far."""
         new = [node_id for node_id in node_ids if node_id not in self._asked]
         if new:
             self._asked.update(new)
@@ -48,9 +48,9 @@ class Observer:
         self.silent: Callable[[], Mapping[NodeId, str]] = dict
         """Nodes whose probes have stopped answering, and why. The collector provides this."""
         self.hardware: Callable[[Iterable[NodeId]], Mapping[NodeId, Hardware]] = lambda _: {}
-        """What is known of the hardware of these nodes."""
+        """The known hardware of these nodes."""
         self.in_use: Callable[[], Mapping[NodeId, MeasuredUse]] = dict
-        """What was measured in use on nodes beyond what Ray counts."""
+        """Measured use on nodes beyond what Ray counts."""
 
     def look(self) -> NodeTable:
         """The nodes as the cluster shows them now."""

@@ -235,7 +235,7 @@ class Probes:
         return PLAIN.decode(Reading, said)
 
     def _judge(self, node_id: NodeId, said: Any) -> str | None:
-        """What is wrong with an answer, if anything. A probe that is dead or fails is replaced."""
+        """The problem with an answer, if there is one. A probe that is dead or fails is replaced."""
         if not isinstance(said, BaseException):
             return None
         if isinstance(said, ray.exceptions.ActorUnavailableError):

@@ -1,4 +1,4 @@
-"""What every node does and where that is heading, from Python.
+"""The use of every node and its trend, from Python.
 
 Where a controller runs, this is its client, and the controller has the probes, the history and the forecasts. Where
 none runs, this process starts the probes; it must then be connected to Ray, and `stop` ends them.

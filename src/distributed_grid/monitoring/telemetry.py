@@ -50,7 +50,7 @@ class DemandReader:
 
 
 _Totals = Mapping[NodeName, Mapping[str, float]]
-"""What each node has, in Ray's own names and amounts."""
+"""The capacity of each node, in Ray's own names and amounts."""
 
 
 def _totals(batch: Iterable[Any], names: Mapping[NodeId, NodeName]) -> _Totals:

@@ -38,7 +38,7 @@ _UNMEASURED: Final[MeasuredNode] = {
 
 
 def measured_dict(snapshot: NodeSnapshot | None, now: datetime) -> MeasuredNode:
-    """What was measured of a node, and how old the measurement is; None: it is not connected, or not seen yet."""
+    """A node's measurements and their age; None: it is not connected, or not seen yet."""
     if snapshot is None:
         return _UNMEASURED
     age = snapshot.age(now)

@@ -84,7 +84,7 @@ class Move:
     wanted: OffloadingRecommendation
     environment: ChosenEnvironment
     order: RunnerOrder
-    """What is started, and what it reads and writes there."""
+    """The command to start, and the files that it reads and writes there."""
     by_hand: str
 
 
@@ -222,7 +222,7 @@ class Mover:
     def _not_started(self, move: Move, lease: Lease, why: str) -> MoveFailed:
         return not_started(move.facts, lease.source, why, kept=move.request.keep, by_hand=move.by_hand)
 
-    async def take_back(self, lease_id: str, reason: str) -> None:
+    async def undo(self, lease_id: str, reason: str) -> None:
         """Remove all of a move: the actor, what it runs, and the lease."""
         await threads.NODE_TASKS.run(self._control.runners.remove, lease_id)
         if (lease := self._p.ledger.get(lease_id)) is not None:

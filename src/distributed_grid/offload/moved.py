@@ -11,7 +11,7 @@ from typing import Final
 from distributed_grid import threads
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
 from distributed_grid.execution.processes import ProcessControl, RunnerGone, RunnerSaid
-from distributed_grid.leases.programs import attend
+from distributed_grid.leases.programs import report_program
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
@@ -71,8 +71,8 @@ class OffloadedProcesses:
         wanted = prefix.strip().lower()
         found = [one for one in self._known.values() if wanted and one.id.startswith(wanted)]
         if len(found) != 1:
-            told = f"{len(found)} offloaded processes have" if found else "No offloaded process has"
-            raise OffloadNotFound(f"{told} the id {prefix!r}", try_next="See all of them: grid offload status")
+            which = f"{len(found)} offloaded processes have" if found else "No offloaded process has"
+            raise OffloadNotFound(f"{which} the id {prefix!r}", try_next="See all of them: grid offload status")
         return found[0]
 
     def put(self, one: Offloaded) -> Offloaded:
@@ -133,7 +133,7 @@ class OffloadedProcesses:
         for lease in self._p.ledger:
             is_known = lease.id in self._known or lease.id in self.moving or lease.id in silent
             if (lease.idempotency_key or "").startswith(KEY) and not is_known:
-                await self._mover.take_back(lease.id, "the move was interrupted before anything was stopped")
+                await self._mover.undo(lease.id, "the move was interrupted before anything was stopped")
         return not silent
 
     async def _go_on(self, one: Offloaded, said: RunnerSaid) -> None:
@@ -160,7 +160,7 @@ class OffloadedProcesses:
         """
         p = self._p
         if lease is not None and lease.state is not LeaseState.LOST:
-            lease = await attend(p, lease, PROGRAM, one.label)  # the lease stays until the process has ended
+            lease = await report_program(p, lease, PROGRAM, one.label)  # the lease stays until the process has ended
         if lease is None or lease.is_winding_down:
             if lease is not None and lease.deadline is not None and p.now() < lease.deadline:
                 return  # it may use what it has until then
@@ -182,7 +182,7 @@ class OffloadedProcesses:
             runs_nowhere=isinstance(error, MoveFailed) and not one.kept,
             by_hand=one.by_hand,
         )
-        await self._mover.take_back(one.id, "the process was not moved")
+        await self._mover.undo(one.id, "the process was not moved")
 
     async def _over(self, one: Offloaded, state: OffloadState, why: str | None) -> None:
         if self._known[one.id].is_over:
@@ -198,7 +198,7 @@ class OffloadedProcesses:
             state=str(state),
             exit_code=done.exit_code,
         )
-        await self._mover.take_back(one.id, f"the process {state}")
+        await self._mover.undo(one.id, f"the process {state}")
 
     async def may_have_stopped(self, lease_id: str) -> bool:
         """Whether the old process may have been stopped, according to the runner of the new one."""

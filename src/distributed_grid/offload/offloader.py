@@ -55,7 +55,7 @@ class Offloading:
         return await self._survey.heavy(node)
 
     async def plan(self, request: MoveRequest, asker: Principal) -> Move:
-        """What `execute` would do. Nothing changes."""
+        """The plan that `execute` would carry out. Nothing changes."""
         with self._refusals_noted(request, asker):
             move = await self._mover.plan(request, asker)
             self._check_not_moving(move)
@@ -126,8 +126,8 @@ class Offloading:
         if one.is_over:
             return one
         self.processes.cancelled.add(one.id)
-        told = f"{one.label}: being ended on {one.to_node}"
-        self._p.journal.note("offload_cancelled", told, node=one.to_node, who=asker.name, offload=one.id)
+        message = f"{one.label}: being ended on {one.to_node}"
+        self._p.journal.note("offload_cancelled", message, node=one.to_node, who=asker.name, offload=one.id)
         with contextlib.suppress(RunnerGone, TimeoutError):
             await threads.SLOW.run(self._control.runners.end, one.id, grace_s, min(grace_s, _LONGEST_S) + _PATIENCE_S)
         await self.processes.look(one)

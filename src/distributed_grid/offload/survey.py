@@ -64,7 +64,7 @@ class ProcessSurvey:
     async def elsewhere(
         self, nodes: NodeTable, processes: Iterable[ProcessFacts], only: NodeName | None = None
     ) -> dict[NodeName, Elsewhere]:
-        """What these processes would find on each node that answers, or on one node."""
+        """The environment that these processes would find on each node that answers, or on one node."""
         if not (paths := paths_of(processes)):
             return {}
         names = {node.node_id: node.name for node in nodes.alive if only in (None, node.name)}

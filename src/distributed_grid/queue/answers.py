@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry
     from distributed_grid.wire.queue import Plan, Why
 
-_TOLD: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
+_SHOWN: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
 
 
 async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
-    """What would happen to this request if it were made now; raises what the request would raise."""
+    """Predict what would happen to this request if it were made now; raises the same errors as the request."""
     await queue.check_open()
     outlook = await _outlook(p, queue, ask)
     unseen_s = (p.last_change + VIEW_LAG - p.now()).total_seconds()
@@ -139,6 +139,6 @@ async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> W
 
 
 def _story(entries: Sequence[Entry]) -> list[str]:
-    """What happened to it, in order."""
-    told = (entry for entry in entries if entry["event"] in _TOLD)
-    return [f"{stamp(parse_instant(entry['at']))}  {entry['event']}: {entry['message']}" for entry in told]
+    """Its events, in order."""
+    shown = (entry for entry in entries if entry["event"] in _SHOWN)
+    return [f"{stamp(parse_instant(entry['at']))}  {entry['event']}: {entry['message']}" for entry in shown]

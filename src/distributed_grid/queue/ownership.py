@@ -83,6 +83,6 @@ def _refusals_noted(
     try:
         yield
     except AccessDenied as error:
-        told = f"{doing}: {error.message}"
-        p.journal.note("access_refused", told, lease=lease, node=node, who=caller.name, code=error.code)
+        message = f"{doing}: {error.message}"
+        p.journal.note("access_refused", message, lease=lease, node=node, who=caller.name, code=error.code)
         raise

@@ -16,7 +16,7 @@ from distributed_grid.decide.queue.claims import ordered
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
 from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
-from distributed_grid.leases.reclaim import ask_back, preempted_by
+from distributed_grid.leases.reclaim import preempted_by, reclaim
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.loops import Loop
@@ -99,7 +99,7 @@ class Queue:
         p.news_for_the_queue.set()
         return answer
 
-    async def leave(self, request_id: str, *, who: str = "grid", why: str = "taken back") -> Waiting:
+    async def leave(self, request_id: str, *, who: str = "grid", why: str = "withdrawn") -> Waiting:
         """Stop waiting; raises `RequestNotFound` if no request with this id waits."""
         waiting = self.find(request_id)
         self._end(waiting, NoCapacity(f"{waiting.ask.describe()}: the request was {why}"))
@@ -157,7 +157,7 @@ class Queue:
         return tuple(sorted(found, key=lambda verdict: verdict.position))
 
     def verdict_now(self, waiting: Waiting, nodes: NodeTable) -> Verdict | None:
-        """What the next round will say about one request, with every node's reason."""
+        """The next round's verdict on one request, with every node's reason."""
         if self._p.ledger.is_being_granted(waiting.id):
             return self._verdicts.get(waiting.id)
         queue = self.in_order()
@@ -166,7 +166,7 @@ class Queue:
 
     @property
     def expected_sources(self) -> dict[str, NodeName]:
-        """The source that each waiting request was told to expect."""
+        """The expected source of each waiting request."""
         return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
 
     def _plan(self, queue: Iterable[Waiting], nodes: NodeTable, explain: Container[str]) -> tuple[Verdict, ...]:
@@ -203,7 +203,7 @@ class Queue:
         return await self._loop.try_turn()
 
     async def round(self) -> None:
-        """1 look, 2 decide, 3 grant, 4 ask back what yields, 5 end requests whose time is over."""
+        """1 look, 2 decide, 3 grant, 4 reclaim what yields, 5 end requests whose time is over."""
         p = self._p
         nodes = await p.look_to_decide()
         charge(p)
@@ -220,8 +220,8 @@ class Queue:
             for v in verdicts
             if v.grant is not None and (self.tasks is None or self.tasks.may_have(v.waiting, v.grant.source))
         ]
-        asked = [self._ask_back(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
-        if any(asked):
+        changed = [self._reclaim(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
+        if any(changed):
             await p.try_commit()
         if begun:
             await asyncio.gather(*(self._admit(waiting, lease) for waiting, lease in begun))
@@ -245,8 +245,8 @@ class Queue:
         if answer is not None and not answer.done():
             answer.set_result(granted)
 
-    def _ask_back(self, waiting: Waiting, plan: Preemption) -> bool:
-        """Ask back what yields to a request, if the time has come. True: the caller commits."""
+    def _reclaim(self, waiting: Waiting, plan: Preemption) -> bool:
+        """Reclaim what yields to a request, if the time has come. True: the caller commits."""
         p, now = self._p, self._p.now()
         if plan.at > now:
             return False
@@ -255,7 +255,7 @@ class Queue:
             return False
         self._put_off.pop(waiting.id, None)
         for victim in plan.victims:
-            ask_back(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
+            reclaim(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
         self._be_patient(waiting, plan.back_by + _AFTER_GRACE)
         return True
 

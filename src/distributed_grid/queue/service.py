@@ -199,8 +199,8 @@ class BoostService:
         if lease.state is LeaseState.RELEASED:
             lease = replace(lease, warnings=())  # they no longer apply
         if not written and p.unwritten is not None:
-            told = f"{p.unwritten}; if the controller restarts before that is fixed, this boost is there again"
-            lease = replace(lease, warnings=(*lease.warnings, told))
+            warning = f"{p.unwritten}; if the controller restarts before that is fixed, this boost is there again"
+            lease = replace(lease, warnings=(*lease.warnings, warning))
         return lease
 
     async def released_before(self, boost_id: str) -> Boost | None:

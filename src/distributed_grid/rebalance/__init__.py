@@ -1,1 +1,1 @@
-"""What grid does without a request: it lends, returns and moves capacity, as `decide.rebalance` decides."""
+"""Actions without a request: grid lends, returns and moves capacity, as `decide.rebalance` decides."""

@@ -17,7 +17,7 @@ from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.round import OWN_LEASE_S, Forecasts, Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, Suggestion, suggest
 from distributed_grid.errors import GridError
-from distributed_grid.leases.reclaim import ask_back, by_policy
+from distributed_grid.leases.reclaim import by_policy, reclaim
 from distributed_grid.leases.release import begin_release
 from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
@@ -53,12 +53,12 @@ class Suggestions:
         self._p = parts
         self._collector = collector
         self.current: tuple[Suggestion, ...] = ()
-        self._told: dict[tuple[NodeName, str, Cause], datetime] = {}
+        self._announced: dict[tuple[NodeName, str, Cause], datetime] = {}
 
     async def renew(self, seen: Observed, rules_for: RulesFor) -> None:
         ahead = await self._ahead(seen)
         self.current = suggest(seen, ahead, self._trends(seen, ahead), rules_for)
-        self._tell(seen.now)
+        self._announce(seen.now)
 
     async def _ahead(self, seen: Observed) -> dict[tuple[NodeName, str], tuple[Forecast, ...]]:
         found: dict[tuple[NodeName, str], tuple[Forecast, ...]] = {}
@@ -80,13 +80,13 @@ class Suggestions:
     ) -> dict[tuple[NodeName, str], Trend]:
         return {key: self._collector.trends(*key)[_TREND] for key in {*seen.pressed, *ahead}}
 
-    def _tell(self, now: datetime) -> None:
+    def _announce(self, now: datetime) -> None:
         for one in self.current:
-            if one.key not in self._told:
-                told = f"{one.what}: {one.command}" if one.command else one.what
-                self._p.journal.note("suggested", told, node=one.node, suggestion=suggestion_dict(one))
-            self._told[one.key] = now
-        self._told = {key: at for key, at in self._told.items() if now - at < _FORGOTTEN_AFTER}
+            if one.key not in self._announced:
+                message = f"{one.what}: {one.command}" if one.command else one.what
+                self._p.journal.note("suggested", message, node=one.node, suggestion=suggestion_dict(one))
+            self._announced[one.key] = now
+        self._announced = {key: at for key, at in self._announced.items() if now - at < _FORGOTTEN_AFTER}
 
 
 def suggestion_dict(one: Suggestion) -> SuggestionStatus:
@@ -151,20 +151,20 @@ class ActionRunner:
         if old is None:  # it ended meanwhile: the new one is not needed
             begin_release(p, new, "what it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
         else:
-            told = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
-            begin_release(p, old, told, wanted_back=True, ending=by_policy(p, EndCause.MOVED))
+            why = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
+            begin_release(p, old, why, is_reclaimed=True, ending=by_policy(p, EndCause.MOVED))
             # A repeated request with the key of the old lease now gets the new one.
             p.ledger.apply(new, KeyTaken(old.idempotency_key))
             what = describe(new.kind, new.units)
-            told = f"{what} for {new.target} now come from {new.source}, not {old.source}, as boost {new.id[:8]}"
-            self._note("move", told, action.reason, new, moved_from=old.id, old_source=old.source)
+            message = f"{what} for {new.target} now come from {new.source}, not {old.source}, as boost {new.id[:8]}"
+            self._note("move", message, action.reason, new, moved_from=old.id, old_source=old.source)
         await self._done()
 
     async def _relieve(self, action: Relieve) -> None:
         for victim in action.victims:
             if (lease := self._still_active(victim)) is not None:
-                told, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
-                ask_back(self._p, lease, told, ending, units=action.takes.get(lease.id))
+                why, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
+                reclaim(self._p, lease, why, ending, units=action.takes.get(lease.id))
                 self._note("relieve", f"reclaims {lease.describe()} for {action.node}", action.reason, lease)
         await self._done()
 
@@ -269,7 +269,9 @@ class Rebalancing:
         except Exception as error:  # noqa: BLE001 - whatever it is, the other actions go on
             self._not_done(action, error, repr(error))
 
-    def _not_done(self, action: Action, error: Exception, told: str) -> None:
+    def _not_done(self, action: Action, error: Exception, message: str) -> None:
         what = type(action).__name__.lower()
-        log.warning("a rebalancing action failed", action=what, reason=action.reason, error=told)
-        self._p.journal.note("not_rebalanced", f"{what}: {told}", action=what, reason=action.reason, error=repr(error))
+        log.warning("a rebalancing action failed", action=what, reason=action.reason, error=message)
+        self._p.journal.note(
+            "not_rebalanced", f"{what}: {message}", action=what, reason=action.reason, error=repr(error)
+        )

@@ -162,7 +162,7 @@ class AttachedRun:
             return False
 
     def _last_events(self) -> list[str]:
-        return [event["told"] for event in self._record["events"][-3:]]
+        return [event["message"] for event in self._record["events"][-3:]]
 
     def _follow(self) -> None:
         if self._is_over():

@@ -25,7 +25,7 @@ _TRIES: Final = 3
 
 
 class RayExit:
-    """What this process must end before it leaves Ray, by `ray.shutdown()` or by exiting.
+    """The runs that this process must end before it leaves Ray, by `ray.shutdown()` or by exiting.
 
     Ray ends a process with exit code 1 if one of its threads calls Ray afterwards. And only before that can a run give
     back what it holds in good order.
@@ -121,9 +121,9 @@ def attempt(parts: RunParts, step: Callable[[], object]) -> None:
     try:
         step()
     except Exception as error:  # noqa: BLE001 (the other steps must be taken all the same)
-        told = said_by(error)
-        parts.note(f"while it ended: {told}")
-        logger.warning("%s did not shut down cleanly; the rest ends with this process: %s", parts.name, told)
+        message = said_by(error)
+        parts.note(f"while it ended: {message}")
+        logger.warning("%s did not shut down cleanly; the rest ends with this process: %s", parts.name, message)
 
 
 def _insist(records: RoleRecords, record: Record, write: Callable[[], object]) -> None:

@@ -87,12 +87,12 @@ class KnownRuns:
         if seen is not None and seen["state"] == RunState.LOST:
             self._clear_away(name)
 
-    def claim(self, record: Record) -> Record | None:
+    def register(self, record: Record) -> Record | None:
         """For a run that starts: None if it now has its name, else the record of the run that has it."""
-        there = self._records.claim(record)
+        there = self._records.register(record)
         if there is not None and self._records.owner_is_dead(there):
             self._clear_away(record["name"])
-            there = self._records.claim(record)
+            there = self._records.register(record)
         return there
 
     def forget_old(self, now: datetime) -> None:

@@ -120,7 +120,7 @@ class RayResourceManager:
         self._roles[name] = _Registered(spec, count)
 
     def spec(self, role: Any) -> RoleSpec:
-        """What a registered role is made of."""
+        """The spec of a registered role."""
         return self._roles[role_text(role)].spec
 
     def create_all_actors(self) -> None:
@@ -250,5 +250,6 @@ def _wrapped(endpoint: Endpoint, in_use: _InUse | None) -> tuple[Endpoint, RayAc
 
 
 def _get_minimal_env_vars() -> dict[str, str]:
-    """What actors get from this process's environment. Private by its name, but the documented code imports it."""
+    """The variables that actors get from this process's environment. Private by its name, but the documented code
+    imports it."""
     return RoleSpec("any", **documented_fields(colocated=False)).environment(os.environ)

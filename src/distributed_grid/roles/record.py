@@ -71,13 +71,13 @@ _MOST: Final = 20
 @dataclass(frozen=True, slots=True)
 class Event:
     at: datetime
-    told: str
+    message: str
     times: int = 1
     """How many times in a row; `at` is the last."""
 
     def row(self) -> EventOfRun:
-        told = self.told if self.times == 1 else f"{self.told} ({self.times} times)"
-        return {"at": instant(self.at), "told": told}
+        message = self.message if self.times == 1 else f"{self.message} ({self.times} times)"
+        return {"at": instant(self.at), "message": message}
 
 
 class Events:
@@ -86,13 +86,13 @@ class Events:
     def __init__(self) -> None:
         self._kept: deque[Event] = deque(maxlen=_MOST)
 
-    def note(self, told: str) -> datetime:
+    def note(self, message: str) -> datetime:
         """Record an event; returns its time."""
         now = datetime.now(UTC)
-        if self._kept and self._kept[-1].told == told:
+        if self._kept and self._kept[-1].message == message:
             self._kept[-1] = replace(self._kept[-1], at=now, times=self._kept[-1].times + 1)
         else:
-            self._kept.append(Event(now, told))
+            self._kept.append(Event(now, message))
         return now
 
     def __iter__(self) -> Iterator[Event]:

@@ -46,7 +46,7 @@ class Starting:
         """`begin`: gets the function to report progress to, which raises once the start should be given up."""
         self._begin, self._name = begin, name
         self._thread = threading.Thread(target=self._start, name=f"grid-roles-{name}-starts", daemon=True)
-        self._told: SimpleQueue[str | None] = SimpleQueue()
+        self._progress: SimpleQueue[str | None] = SimpleQueue()
         self._said = ""
         self._given_up = self._is_over = False
         self._run: Run | None = None
@@ -57,7 +57,7 @@ class Starting:
         try:
             RAY_EXIT.add(self, self.give_up)
             self._thread.start()
-            while (said := self._told.get()) is not None:
+            while (said := self._progress.get()) is not None:
                 progress(said)
         except BaseException:
             self.give_up()
@@ -89,7 +89,7 @@ class Starting:
         finally:
             RAY_EXIT.drop(self)
             self._is_over = True
-            self._told.put(None)
+            self._progress.put(None)
             del self
 
     def _tell(self, said: str) -> None:
@@ -97,7 +97,7 @@ class Starting:
             raise GridError(f"{self._name} did not start: its process leaves Ray")
         if said != self._said:
             self._said = said
-            self._told.put(said)
+            self._progress.put(said)
 
 
 class Run:
@@ -129,7 +129,7 @@ class Run:
 
     def start(self, wait_s: float, progress: Progress) -> None:
         """All or nothing: an error is raised once nothing is left. `progress` raises to give up the start."""
-        there = self._runs.claim(self._supervisor.record())
+        there = self._runs.register(self._supervisor.record())
         if there is not None:
             raise RoleRunInUse(
                 f"There is a run {self.name} already, {there['state']} since {there['began_at']}",
@@ -232,7 +232,7 @@ class Run:
 
     @property
     def parts(self) -> RunParts:
-        """What the parts of the run share; the run's own threads change it."""
+        """The state that the parts of the run share; the run's own threads change it."""
         return self._p
 
     @property

@@ -43,7 +43,7 @@ def start(
     run_id = uuid.uuid4().hex[:12]
     # The command goes through a pipe, since it may contain secrets.
     how = {"isolation": isolation, "allow_escapes": allow_escapes, "label": label}
-    told = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "shown": shown, "how": how}
+    order = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "shown": shown, "how": how}
     wrapper = subprocess.Popen(
         [sys.executable, "-P", "-m", "distributed_grid.run.detached"],
         stdin=subprocess.PIPE,
@@ -53,7 +53,7 @@ def start(
     )
     assert wrapper.stdin is not None
     with wrapper.stdin as pipe:
-        pipe.write(json.dumps(told).encode())
+        pipe.write(json.dumps(order).encode())
     try:
         return _once_it_runs(runs, run_id, wrapper)
     except KeyboardInterrupt:
@@ -78,10 +78,10 @@ def _once_it_runs(runs: Runs, run_id: str, wrapper: "subprocess.Popen[bytes]") -
 
 
 def main() -> int:
-    told = json.loads(sys.stdin.buffer.read())
+    order = json.loads(sys.stdin.buffer.read())
     home = GridHome.find()
     runs = Runs(home)
-    run = runs.begin(told["shown"], **told["how"], detached=True, run_id=told["id"])
+    run = runs.begin(order["shown"], **order["how"], detached=True, run_id=order["id"])
     with (Path(run.folder) / OUTPUT).open("ab", buffering=0) as output:
 
         def say(text: str) -> None:
@@ -90,8 +90,8 @@ def main() -> int:
         to_user = RunOutput(say, lambda _: None, lambda: None)
         client = GridClient(home, on_wait=say)
         try:
-            wanted = Wanted(**told["wanted"])
-            return Wrapper(client, wanted, told["command"], run, runs, to_user).carry_out(output)
+            wanted = Wanted(**order["wanted"])
+            return Wrapper(client, wanted, order["command"], run, runs, to_user).carry_out(output)
         except GridError as error:
             for line in (error.message, *error.because):
                 say(f"grid: {line}")

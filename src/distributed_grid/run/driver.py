@@ -111,10 +111,10 @@ def captured(
     """The environment of a program whose Ray work goes into the lease's placement group: Python finds the hook."""
     hook = str(Path(capture.__file__).parent)
     path = os.pathsep.join(part for part in (hook, os.environ.get("PYTHONPATH", "")) if part)
-    told = {} if report is None else {"GRID_RUN_REPORT": str(report)}
+    reporting = {} if report is None else {"GRID_RUN_REPORT": str(report)}
     return (
         os.environ
-        | told
+        | reporting
         | {
             "RAY_ADDRESS": client.ray_address(),
             "GRID_BOOST": boost["boost_id"],

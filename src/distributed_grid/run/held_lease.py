@@ -31,7 +31,7 @@ _LOOK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asked for."""
+    """The user's options for a run."""
 
     cpus: str | None = None
     gpus: str | None = None
@@ -69,13 +69,13 @@ class Wanted:
         if self.boost is not None and any(self._amounts().values()):
             raise InvalidRequest("--boost runs in an existing boost; --cpus, --gpus and --memory request a new lease")
         if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
-            raise InvalidRequest("--boost has the grace period and the hook that the boost was asked for with")
+            raise InvalidRequest("--boost uses the boost's own grace period and reclaim hook")
         make_ask(self.body(self.target or "target", ""), fractional_gpus=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AskedBack:
-    """The lease is being returned, or its holder was asked for it. The program may stay until then."""
+class Reclaim:
+    """The lease is being reclaimed or returned. The program may stay until then."""
 
     ending: BoostEnding
     """As in the API: the cause, by whom, for whom."""
@@ -90,7 +90,8 @@ class AskedBack:
 class HeldLease:
     """One lease while it is needed, with the program inside it.
 
-    `asked`: the lease was asked back, and how long the program may stay. `ended`: why the lease is gone.
+    `reclaim`: why the lease is being reclaimed or returned, and how long the program may stay. `ended`: why the lease
+    is gone.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class HeldLease:
         self._client, self._program_id, self._label = client, program_id, label[:LONGEST_LABEL]
         self.boost = boost
         self.is_ours = is_ours
-        self.asked: AskedBack | None = None
+        self.reclaim: Reclaim | None = None
         self._lease = WatchedLease(boost)
         self._lease.take_in(self._ask(client))
         in_thread = GridClient(client.home)
@@ -157,7 +158,7 @@ class HeldLease:
         return self._lease.ending
 
     def _keep(self, client: GridClient) -> None:
-        """Keep the lease alive unless it is asked back, and check more often that it still exists."""
+        """Keep the lease alive unless it is being reclaimed, and check more often that it still exists."""
         if self.is_ours:
             self._lease.keep(client.renew_boost)
         if self._look(client) is not None:
@@ -172,12 +173,12 @@ class HeldLease:
         return self.ended
 
     def _ask(self, client: GridClient) -> Boost:
-        said = client.attend(self.id, self._program_id, self._label, is_inside=self._is_inside())
+        said = client.report_program(self.id, self._program_id, self._label, is_inside=self._is_inside())
         boost, left_s = said["boost"], said["ends_in_seconds"]
         if boost["ending"] is None or left_s is None:
-            self.asked = None
+            self.reclaim = None
         elif not is_gone(boost):
-            self.asked = AskedBack(boost["ending"], time.monotonic() + left_s)
+            self.reclaim = Reclaim(boost["ending"], time.monotonic() + left_s)
         return boost
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from distributed_grid.model.endings import TERM_S, why_it_ends
 from distributed_grid.model.times import clock, span
 from distributed_grid.run.driver import GRACE_S, Driver
-from distributed_grid.run.held_lease import AskedBack, HeldLease
+from distributed_grid.run.held_lease import HeldLease, Reclaim
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import CANCELS, ReceivedSignal, Signals, stop_here
 
@@ -40,9 +40,9 @@ class EndRequest:
     at: float
     is_hinted: bool = False
 
-    def is_insisted_on(self, told: ReceivedSignal, now: float) -> bool:
+    def is_insisted_on(self, received: ReceivedSignal, now: float) -> bool:
         """Whether this signal asks for the end again, so that the program must end now."""
-        return told.is_typed or told.sender != self.by.sender or now - self.at > _ECHO_S
+        return received.is_typed or received.sender != self.by.sender or now - self.at > _ECHO_S
 
     def is_over(self, now: float) -> bool:
         return now - self.at > (TYPED_S if self.by.is_typed else UNATTENDED_S)
@@ -86,25 +86,25 @@ class RunOutput:
 
 
 class ReclaimMessages:
-    """Tells the user and the program that the lease is asked back: once, and again if that changes."""
+    """Tells the user and the program about a reclaim of the lease: once, and again if the reclaim changes."""
 
     def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
-        """`file` exists while the lease is asked back; the program may watch it."""
+        """`file` exists while the lease is being reclaimed; the program may watch it."""
         self._lease, self._say, self._file = lease, say, file
-        self._told: BoostEnding | None = None
+        self._shown: BoostEnding | None = None
 
-    def look(self, who: str = "The program") -> AskedBack | None:
-        """Whether the lease is asked back; the user and the program have been told."""
-        asked = self._lease.asked
-        if asked is not None and asked.ending != self._told:
-            self._say(f"grid: {in_words(asked, self._lease.id, who)}")
-            self._write(asked)
-        elif asked is None and self._told is not None:
+    def look(self, who: str = "The program") -> Reclaim | None:
+        """The current reclaim, if any. Has notified the user and the program of it."""
+        reclaim = self._lease.reclaim
+        if reclaim is not None and reclaim.ending != self._shown:
+            self._say(f"grid: {in_words(reclaim, self._lease.id, who)}")
+            self._write(reclaim)
+        elif reclaim is None and self._shown is not None:
             self._say(f"grid: boost {self._lease.id[:8]} is no longer reclaimed.")
             if self._file is not None:
                 self._file.unlink(missing_ok=True)
-        self._told = None if asked is None else asked.ending
-        return asked
+        self._shown = None if reclaim is None else reclaim.ending
+        return reclaim
 
     def gone(self) -> None:
         """The lease is gone, but its programs may still run. From now on the hook in them refuses submissions: Ray
@@ -113,20 +113,20 @@ class ReclaimMessages:
         why = self._lease.ended or ("its grace period is over" if ending is None else why_it_ends(ending))
         self._put({"boost_id": self._lease.id, **(ending or {}), "ends_in_seconds": 0.0, "gone": why})
 
-    def _write(self, asked: AskedBack) -> None:
-        self._put({"boost_id": self._lease.id, **asked.ending, "ends_in_seconds": round(asked.left_s, 3)})
+    def _write(self, reclaim: Reclaim) -> None:
+        self._put({"boost_id": self._lease.id, **reclaim.ending, "ends_in_seconds": round(reclaim.left_s, 3)})
 
-    def _put(self, told: Mapping[str, object]) -> None:
+    def _put(self, content: Mapping[str, object]) -> None:
         if self._file is None:
             return
         new = self._file.with_suffix(".new")
-        with suppress(OSError):  # the user has been told as well
-            new.write_text(json.dumps(told) + "\n")
+        with suppress(OSError):  # the user has seen the message as well
+            new.write_text(json.dumps(content) + "\n")
             new.replace(self._file)
 
 
-def in_words(asked: AskedBack, boost_id: str, who: str) -> str:
-    why, left_s = why_it_ends(asked.ending), asked.left_s
+def in_words(reclaim: Reclaim, boost_id: str, who: str) -> str:
+    why, left_s = why_it_ends(reclaim.ending), reclaim.left_s
     if left_s <= 0:
         return f"boost {boost_id[:8]} is being returned: {why}. Its grace period is over."
     now = datetime.now(UTC)
@@ -162,18 +162,18 @@ class RunMonitor:
     def until_it_ends(self) -> int:
         """Wait for the program, and end all that it started. Returns its exit code."""
         while (code := self._driver.exit_code()) is None:
-            told = self._signals.next(_POLL_S)
+            received = self._signals.next(_POLL_S)
             self._tell_the_news()
-            asked = self._reclaim.look()
+            reclaim = self._reclaim.look()
             if self._lease.ended is not None:
                 self._output.say(f"grid: the lease is gone: {self._lease.ended}. The program is being terminated.")
                 return self._taken()
-            if asked is not None and asked.left_s <= 0:
+            if reclaim is not None and reclaim.left_s <= 0:
                 self._output.say(
                     f"grid: the grace period is over. The program gets SIGTERM, and SIGKILL in {TERM_S:g} s."
                 )
                 return self._taken()
-            if told is not None and self._is_enough(told):
+            if received is not None and self._is_enough(received):
                 return self._driver.end(0.0)
             if self._asked is not None and self._is_too_long(time.monotonic()):
                 return self._driver.end(GRACE_S)
@@ -191,20 +191,20 @@ class RunMonitor:
         for text in self._reports.news():
             self._output.say(f"grid: {text}")
 
-    def _is_enough(self, told: ReceivedSignal) -> bool:
+    def _is_enough(self, received: ReceivedSignal) -> bool:
         """Pass the signal on, unless the program has it. Returns whether this is a second request to end: end now."""
-        reached = told.has_reached(self._driver.pid)
-        if told.number == signal.SIGTSTP:
-            self._pause(told.number, reached)
+        reached = received.has_reached(self._driver.pid)
+        if received.number == signal.SIGTSTP:
+            self._pause(received.number, reached)
             return False
         now = time.monotonic()
-        ends = told.number in CANCELS and not (told.is_typed and is_read_by_key())
-        if ends and self._asked is not None and self._asked.is_insisted_on(told, now):
+        ends = received.number in CANCELS and not (received.is_typed and is_read_by_key())
+        if ends and self._asked is not None and self._asked.is_insisted_on(received, now):
             return True
-        if not reached and not (ends and self._asked is not None and told.number == self._asked.by.number):
-            self._driver.tell(told.number)
+        if not reached and not (ends and self._asked is not None and received.number == self._asked.by.number):
+            self._driver.tell(received.number)
         if ends and self._asked is None:
-            self._asked = EndRequest(told, now)
+            self._asked = EndRequest(received, now)
         return False
 
     def _is_too_long(self, now: float) -> bool:

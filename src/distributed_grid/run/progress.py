@@ -72,7 +72,7 @@ class Progress:
         self._looked_into: tuple[str, ...] = ()
         self.cpu_seconds = 0.0
         self.work: WorkStatus | None = None
-        """What the run does in its lease, if the controller can see it."""
+        """The work of the run in its lease, if the controller can see it."""
         self.outside: Mapping[str, int] = {}
         """Name -> how many of these the run's jobs have run outside the lease."""
         self._pause_s = EVERY_S

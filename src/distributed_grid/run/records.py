@@ -37,7 +37,7 @@ class ShownRun(TypedDict):
     isolation: str
     allow_escapes: bool
     detached: bool
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     label: str
     began_at: str
     ended_at: str | None
@@ -65,8 +65,8 @@ class Run:
     isolation: str = "group"
     allow_escapes: bool = False
     detached: bool = False
-    told: tuple[str, ...] = ()
-    """What the user should know about it: what was rewritten, what escaped."""
+    messages: tuple[str, ...] = ()
+    """Messages for the user: what was rewritten, what escaped."""
     label: str = ""
     """Its name in what other users see."""
 
@@ -88,7 +88,7 @@ class Run:
 
 
 class RunChanges(TypedDict, total=False):
-    """What becomes known of a run while it is there."""
+    """The fields of a run that change while it runs."""
 
     state: str
     ended: float
@@ -96,7 +96,7 @@ class RunChanges(TypedDict, total=False):
     boost_id: str
     source_node: str
     target_node: str
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 class Runs:
@@ -171,7 +171,7 @@ class Runs:
         for file in self._path.glob("*/run.json"):
             try:
                 data = json.loads(file.read_text())
-                run = Run(**{**data, "told": tuple(data["told"])})
+                run = Run(**{**data, "messages": tuple(data["messages"])})
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # being written, or not ours
             if not run.is_over and self.process_of(run) is None:

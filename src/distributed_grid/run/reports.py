@@ -1,4 +1,4 @@
-"""What happened to a run, as reported by the hook inside the program and by the run's monitor outside."""
+"""Reports about a run, from the hook inside the program and from the run's monitor outside."""
 
 import json
 import os

@@ -31,7 +31,7 @@ _SHOWN: Final = "\n\t"
 
 
 class RunOrder(TypedDict):
-    """What the starting process tells the owner."""
+    """The order from the starting process to the owner."""
 
     home: str
     name: str
@@ -50,11 +50,11 @@ class Answer:
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
 
-    def give(self, told: Mapping[str, object]) -> None:
+    def give(self, content: Mapping[str, object]) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
             with suppress(OSError), os.fdopen(fd, "wb") as pipe:
-                pipe.write(json.dumps(told).encode() + b"\n")
+                pipe.write(json.dumps(content).encode() + b"\n")
 
 
 def keep(order: RunOrder, answer: Answer) -> int:
@@ -146,9 +146,9 @@ def main() -> int:
         return 0
     except Exception as error:  # noqa: BLE001 - sent to the starting process; the traceback is in the output
         traceback.print_exc()
-        told = GridError(f"{type(error).__name__}: {error}", try_next=f"grid roles logs {order['name']}")
-        answer.give({"error": told.to_dict()})
-        return told.exit_code
+        failure = GridError(f"{type(error).__name__}: {error}", try_next=f"grid roles logs {order['name']}")
+        answer.give({"error": failure.to_dict()})
+        return failure.exit_code
 
 
 if __name__ == "__main__":

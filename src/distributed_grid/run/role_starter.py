@@ -89,14 +89,14 @@ class OwnerProcess:
         """Wait until the run is up, calling `look` now and then. Raises the reason if it does not come up."""
         while not select.select([self._answer], [], [], _LOOK_S)[0]:
             look()
-        told = self._answer.readline()
-        if not told:  # it died, or was ended, without an answer
+        line = self._answer.readline()
+        if not line:  # it died, or was ended, without an answer
             code = self._process.wait()
             raise GridError(
                 f"The owner process of {self._order.name} exited with {code} before the run was up",
                 because=self._last_lines(),
             )
-        answer: dict[str, Any] = json.loads(told)
+        answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             self._process.wait()  # it has released everything by then
             raise error_from_dict(answer["error"])

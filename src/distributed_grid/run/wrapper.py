@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
 from distributed_grid.client import GridClient
-from distributed_grid.cluster.ports import ClaimedPorts, own_address
+from distributed_grid.cluster.ports import LockedPorts, own_address
 from distributed_grid.errors import ClusterStartFailed, GridError, LeaseLost, Unavailable
 from distributed_grid.execution.on_node_raylet import OwnRay
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
@@ -39,7 +39,7 @@ class PrivateCluster:
     def __init__(self, client: GridClient, boost: Boost) -> None:
         self._client, self._boost_id = client, boost["boost_id"]
         self._has_joined = False
-        with ClaimedPorts() as ports:
+        with LockedPorts() as ports:
             shared, port = client.ray_address(), ports.take()
             # Where the shared cluster is on loopback, the private head is, too.
             on_loopback = shared.startswith(f"{LOOPBACK_HOST}:")
@@ -103,7 +103,7 @@ class Wrapper:
                 return self._cancelled_code
             except BaseException as error:
                 if not self._run.is_over:
-                    self._note(state="failed", ended=time.time(), told=(*self._run.told, str(error)))
+                    self._note(state="failed", ended=time.time(), messages=(*self._run.messages, str(error)))
                 raise
             finally:
                 if lease is not None:
@@ -122,8 +122,8 @@ class Wrapper:
         return lease
 
     def _inside(self, lease: HeldLease, output: object, signals: Signals) -> int:
-        told = Path(self._run.folder) / "report.jsonl"
-        reports, reclaim = Reports(told), Path(self._run.folder) / "reclaim.json"
+        report = Path(self._run.folder) / "report.jsonl"
+        reports, reclaim = Reports(report), Path(self._run.folder) / "reclaim.json"
         cluster = None
         if self._run.isolation == "cluster":
             self._output.say(f"Starting a private cluster on {lease.boost['source_node']} ...")
@@ -131,7 +131,7 @@ class Wrapper:
             environment = private(lease.boost, cluster.address, cluster.auth_mode)
         else:
             environment = captured(
-                self._client, lease.boost, told, run_id=self._run.id, allow_escapes=self._run.allow_escapes
+                self._client, lease.boost, report, run_id=self._run.id, allow_escapes=self._run.allow_escapes
             )
         environment["GRID_RECLAIM_FILE"] = str(reclaim)
         try:
@@ -168,7 +168,7 @@ class Wrapper:
     def _never_began(self, state: str, why: Sequence[str]) -> None:
         """A foreground run has shown the reason to its user; for a run in the background it is recorded."""
         if self._run.detached:
-            self._note(state=state, ended=time.time(), told=tuple(why))
+            self._note(state=state, ended=time.time(), messages=tuple(why))
         else:
             self._runs.forget(self._run)
             self._run = replace(self._run, ended=time.time())
@@ -178,10 +178,10 @@ class Wrapper:
             self._end_what_is_left(progress, lease, reports)
         for _ in reports.news():
             pass
-        told = reports.summary(progress.outside)
-        self._sum_up(code, progress, told, reports)
+        messages = reports.summary(progress.outside)
+        self._sum_up(code, progress, messages, reports)
         state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
-        self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))
+        self._note(state=state, ended=time.time(), exit_code=code, messages=tuple(messages))
         if not lost:
             with suppress(GridError):
                 self._client.report_run(lease.id, time.time() - self._run.began, code)
@@ -205,12 +205,12 @@ class Wrapper:
         for what in end_what_is_left(address, progress.jobs, group):
             reports.add("note", f"{what} is ended", "it was outside the lease of a run that is over")
 
-    def _sum_up(self, code: int, progress: Progress, told: Sequence[str], reports: Reports) -> None:
+    def _sum_up(self, code: int, progress: Progress, messages: Sequence[str], reports: Reports) -> None:
         work = f", {counts(progress.work)}" if progress.work is not None else ""
         self._output.say(f"grid: exit code {code}{work}, {progress.used()}".rstrip(", "))
-        for text in told:
+        for text in messages:
             self._output.say(f"grid: {text}")
-        if told:
+        if messages:
             self._output.say(f"grid: all reports are in {reports.path}")
 
     def _note(self, **changes: Unpack[RunChanges]) -> None:

@@ -222,8 +222,8 @@ class TaskBook:
         self._chooser.forget(task.id)
         self.state.results["accepted"] += 1
         where = ", ".join(dict.fromkeys(choice.runs_on for choice in flight.choices))
-        told = f"task {task.id} has a place on {where}"
-        self._p.journal.note("task_placed", told, who=task.who, node=first.runs_on, task=task.id)
+        message = f"task {task.id} has a place on {where}"
+        self._p.journal.note("task_placed", message, who=task.who, node=first.runs_on, task=task.id)
 
     def queued(self, task: ScheduledTask, said: Predicted) -> None:
         reasons = self._chooser.refusals.get(task.id, ())
@@ -234,8 +234,8 @@ class TaskBook:
     def rejected(self, task: ScheduledTask, *first: str) -> SchedulingDecision:
         reasons = (*first, *self._chooser.refusals.get(task.id, task.reasons))
         self.state.results["rejected"] += 1
-        told = f"task {task.id} has no place: {'; '.join(reasons)}"
-        self._p.journal.note("task_rejected", told, who=task.who, task=task.id, because=list(reasons))
+        message = f"task {task.id} has no place: {'; '.join(reasons)}"
+        self._p.journal.note("task_rejected", message, who=task.who, task=task.id, because=list(reasons))
         return self.ended(task, *reasons)
 
     def done(self, task: ScheduledTask, *, who: str) -> None:
@@ -245,13 +245,13 @@ class TaskBook:
 
     def lost(self, task: ScheduledTask, gone: list[Placement]) -> None:
         """Record lost places. The rest of a gang is kept: its owner decides what to do with it."""
-        told = f"task {task.id} has lost its place on {gone[0].runs_on}"
-        self._p.journal.note("task_lost", told, who=task.who, node=gone[0].runs_on, task=task.id)
+        message = f"task {task.id} has lost its place on {gone[0].runs_on}"
+        self._p.journal.note("task_lost", message, who=task.who, node=gone[0].runs_on, task=task.id)
         left = tuple(member for member in task.members if member not in gone)
         if left:
             self.state.tasks[task.id] = replace(task, members=left, is_judged=True)
         else:
-            self.ended(task, told)
+            self.ended(task, message)
 
     def ended(self, task: ScheduledTask, *reasons: str) -> SchedulingDecision:
         self.state.tasks.pop(task.id, None)
@@ -268,7 +268,7 @@ def _why(flight: Flight) -> tuple[str, ...]:
     where = f"boost {first.boost.id[:8]} has room for it" if first.boost else "it has room for it"
     others = f"{first.could} node{'s' * (first.could != 1)} could carry it"
     gang = () if len(flight.choices) == 1 else (f"all {len(flight.choices)} have a place",)
-    return (f"{first.node}: {where}", f"{name}: {strategy_named(name).told}", others, *gang)
+    return (f"{first.node}: {where}", f"{name}: {strategy_named(name).summary}", others, *gang)
 
 
 log = logger()

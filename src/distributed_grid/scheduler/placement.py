@@ -34,7 +34,7 @@ from distributed_grid.scheduler.outcomes import Judge
 
 
 def carries_tasks(lease: Lease) -> bool:
-    """Whether tasks can run in this boost: its group stands, and it is not asked back."""
+    """Whether tasks can run in this boost: its group exists, and it is not being reclaimed."""
     return (
         lease.purpose is Purpose.BOOST
         and lease.state is LeaseState.ACTIVE
@@ -71,7 +71,7 @@ def boost_rooms(
 
 
 def _used(lease: Lease, seen: NodeView | None) -> ResourceVector:
-    """What work holds in the group. If the node does not show the group, this is unknown, and nothing is counted."""
+    """The amounts that work holds in the group; nothing, if the node does not show the group."""
     if seen is None:
         return ResourceVector()
     held = {}
@@ -365,12 +365,12 @@ class Chooser:
         return found
 
     def _why_not(self, sought: Sought, task: ScheduledTask) -> tuple[str, ...]:
-        told = [f"{node}: {why}" for node, why in refusals(sought).items()]
-        more = [f"and {len(told) - _MOST_REASONS} more nodes"] if len(told) > _MOST_REASONS else []
+        reasons = [f"{node}: {why}" for node, why in refusals(sought).items()]
+        more = [f"and {len(reasons) - _MOST_REASONS} more nodes"] if len(reasons) > _MOST_REASONS else []
         if task.request.count > 1:
             fit = len(places_for(sought, task.request.count))
-            told = [f"only {fit} of {task.request.count} fit, and a gang is placed all or nothing", *told]
-        return (*told[:_MOST_REASONS], *more)
+            reasons = [f"only {fit} of {task.request.count} fit, and a gang is placed all or nothing", *reasons]
+        return (*reasons[:_MOST_REASONS], *more)
 
     def forget(self, task_id: str) -> None:
         self.not_on.pop(task_id, None)

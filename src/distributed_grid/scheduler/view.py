@@ -93,7 +93,7 @@ def scheduling_dict(p: EngineContext) -> TaskList:
         "cut": cut,
         "tasks": tasks,
         "decisions": {result: state.results[result] for result in RESULTS},
-        "strategies": {str(name): strategy.told for name, strategy in sorted(strategies().items())},
+        "strategies": {str(name): strategy.summary for name, strategy in sorted(strategies().items())},
         "calibration": calibration_dict(state.calibrator),
     }
 

@@ -44,7 +44,7 @@ log = logger()
 LOOK_EVERY_S: Final = 0.5
 
 Given = float | bool | None
-"""What a callback gives up: an amount; True or None for all of it; False for nothing, and it is taken later."""
+"""The part that a callback gives up: an amount; True or None for all of it; False for nothing: it is taken later."""
 OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
 
 
@@ -58,7 +58,7 @@ class ReclaimWatch:
         self._ready = ready
         self._every_s = every_s
         self._callbacks: dict[str, OnReclaim] = {}
-        self._told: dict[str, tuple[datetime, float]] = {}
+        self._seen: dict[str, tuple[datetime, float]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -70,7 +70,7 @@ class ReclaimWatch:
 
     def drop(self, boost_id: str) -> None:
         self._callbacks.pop(boost_id, None)
-        self._told.pop(boost_id, None)
+        self._seen.pop(boost_id, None)
 
     async def stop(self) -> None:
         """Stop polling. A callback that is under way is cancelled if it is a coroutine."""
@@ -107,7 +107,7 @@ class ReclaimWatch:
         callback, notice = self._callbacks.get(boost["boost_id"]), notice_in(boost)
         if callback is None or notice is None:
             return
-        before, self._told[notice.boost_id] = self._told.get(notice.boost_id), (notice.asked_at, notice.amount)
+        before, self._seen[notice.boost_id] = self._seen.get(notice.boost_id), (notice.asked_at, notice.amount)
         if asks_more(before, notice.asked_at, notice.amount):
             answering = asyncio.create_task(self._answer(notice, callback, boost["amount"]))
             self._answering.add(answering)
@@ -145,7 +145,7 @@ async def _in_thread(callback: Callable[[ReclaimNotice], Any], notice: ReclaimNo
 
 @dataclass
 class ResourceBoostRequest:
-    """What is requested. Types and priorities may be given as enum members or as their lower-case names."""
+    """A request for a boost. Types and priorities may be given as enum members or as their lower-case names."""
 
     target_node: str
     resource_type: ResourceType | str
@@ -161,7 +161,7 @@ class ResourceBoostRequest:
     """Renew the boost for as long as this process (and its event loop) lives."""
     idempotency_key: str | None = None
     along: dict[str, float] | None = None
-    """What the same lender must give along with it, by kind: `{"memory": 8}`. Such a boost is reserved."""
+    """Further amounts from the same lender, by kind: `{"memory": 8}`. Such a boost is reserved."""
     purpose: str = "boost"
     label: str = ""
     own_too: bool = False

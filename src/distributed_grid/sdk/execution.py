@@ -45,7 +45,7 @@ OVER = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskSta
 
 
 class TaskFacts(TypedDict):
-    """What is known of any task, also of a process that was moved."""
+    """Facts about any task, also about a process that was moved."""
 
     task_id: str
     state: str
@@ -76,7 +76,7 @@ class ShownTask(TaskFacts):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to run: a function or a command."""
+    """The work to run: a function or a command."""
 
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
@@ -133,7 +133,7 @@ class ExecutedTask:
     error: BaseException | None = None
     exit_code: int | None = None
     printed: str = ""
-    """What it printed, once it has ended."""
+    """Its output, once it has ended."""
     actor: Any = None
 
     @property

@@ -159,7 +159,7 @@ class EnhancedOffloadingExecutor(Connected):
         return self._find(task_id).shown()
 
     async def get_result(self, task_id: str, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as users call it
-        """What a function returned, or a command's exit code, once available. Raises what the function raised."""
+        """A function's result, or a command's exit code, once available. Raises the function's exception."""
         if task_id in self._moved:
             return await asyncio.wait_for(self._moved.result(task_id, await self._ready()), timeout)
         task = self._find(task_id)
@@ -170,7 +170,7 @@ class EnhancedOffloadingExecutor(Connected):
         return task.result
 
     async def get_logs(self, task_id: str) -> str:
-        """What the task has printed so far."""
+        """The output of the task so far."""
         if task_id in self._moved:
             return await self._moved.printed(task_id, await self._ready())
         return await printed_by(self._find(task_id))

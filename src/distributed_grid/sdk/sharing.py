@@ -20,7 +20,7 @@ from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry
-    from distributed_grid.wire.boosts import AskedBounds, Boost
+    from distributed_grid.wire.boosts import Boost, RequestedBounds
     from distributed_grid.wire.nodes import ClusterSeen
     from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, QueuedRequest
     from distributed_grid.wire.sharing import ResourceStatus, SharedCluster, SharingStatus
@@ -106,13 +106,13 @@ class ResourceSharingManager(Connected):
         return {**sharing, "allocations": boosts["boosts"], "queue": queue["requests"]}
 
     async def plan(
-        self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Unpack[AskedBounds]
+        self, node_id: str, resource_type: ResourceType | str, amount: float, **more: Unpack[RequestedBounds]
     ) -> Plan:
-        """What would happen to such a request now, as `grid plan` says it. Nothing changes."""
+        """Predict what would happen to such a request now, as `grid plan` does. Nothing changes."""
         return await self._ask(GridClient.plan, request_body(node_id, {str(resource_type): str(amount)}, **more))
 
     async def history(self, limit: int = 100) -> list[Entry]:
-        """What was requested, granted, refused and returned, the newest last, from the audit log."""
+        """Requests, grants, refusals and returns from the audit log, the newest last."""
         entries = await self._ask(GridClient.audit_log, limit=10 * limit)
         return [entry for entry in entries if entry["event"] in _HISTORY][-limit:]
 

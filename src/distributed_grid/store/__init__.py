@@ -1,1 +1,1 @@
-"""What outlives a process: the boost file, the audit log, and their paths."""
+"""State that outlives a process: the boost file, the audit log, and their paths."""

@@ -89,8 +89,8 @@ class Wanted:
 
     def texts(self) -> tuple[bytes, ...]:
         """Texts that the line of every matching entry contains, as written in the file."""
-        told = (self.who, self.event, self.node, self.boost and self.boost.lower())
-        return tuple(json.dumps(text)[1:-1].encode() for text in told if text)
+        wanted = (self.who, self.event, self.node, self.boost and self.boost.lower())
+        return tuple(json.dumps(text)[1:-1].encode() for text in wanted if text)
 
     def may_come_before(self, entry: Entry) -> bool:
         """False once a backwards read can find no more matches. Writers' clocks may differ a little."""

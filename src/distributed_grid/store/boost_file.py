@@ -79,7 +79,7 @@ _BEFORE_CHECKSUM: Final = b',\n  "checksum": '
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was on disk. `problems` are for people; if there are none, the file was good or missing."""
+    """The content of the file. `problems` are for people; if there are none, the file was good or missing."""
 
     leases: tuple[Lease, ...]
     cluster: ClusterIdentity | None
@@ -106,7 +106,7 @@ class BoostFile:
         self._unreadable: dict[Path, Path] = {}
         """The unreadable ones of the two files, and the name under which each will be kept."""
         self._removed = False
-        self._told = False
+        self._removal_known = False
         self._unread: StoreBroken | None = None
         """Why the last attempt to read failed: until one succeeds, nothing is written over the file."""
 
@@ -120,11 +120,11 @@ class BoostFile:
         has been given once and another save was made.
         """
         removed = self._removed or (self._there and _is_gone(self.path))
-        self._told = self._told or removed
+        self._removal_known = self._removal_known or removed
         return removed
 
     def look(self) -> Loaded:
-        """What is in the file now, for comparison only: nothing is changed, noted or set aside."""
+        """The present content of the file, for comparison only: nothing is changed, noted or set aside."""
         try:
             data = bytes_of(self.path)
             if data is None:
@@ -153,7 +153,7 @@ class BoostFile:
             raise
         self._loaded, self._unread = True, None
         self._there = loaded.came_from != "nothing"
-        self._removed = self._told = False
+        self._removed = self._removal_known = False
         return loaded
 
     def leave_alone(self, why: StoreBroken) -> None:
@@ -161,7 +161,7 @@ class BoostFile:
         self._unread = why
 
     def load_previous(self) -> Loaded:
-        """What was in the file before its last change, for when the file itself cannot be read.
+        """The content of the file before its last change, for when the file itself cannot be read.
 
         Raises `StoreBroken` if `.previous` cannot be read either.
         """
@@ -188,11 +188,11 @@ class BoostFile:
         if not self._loaded:
             self.load()  # so that a damaged file never becomes `.previous`, and a later grid's is left alone
         text = self._text(leases, cluster)
-        told = self._told
+        removal_known = self._removal_known
         try:
             write_durably(self._new, text, before_sync=lambda: fault_point(Point.STORE_WRITTEN))
             fault_point(Point.STORE_SYNCED)
-            self._keep_old(removal_known=told)
+            self._keep_old(removal_known=removal_known)
             fault_point(Point.STORE_PREVIOUS_KEPT)
             rename_over(self._new, self.path, text)
             self._there, self._unreadable = True, {}
@@ -207,8 +207,8 @@ class BoostFile:
             with suppress(OSError):
                 self._new.unlink(missing_ok=True)
         self._saved = text[1]
-        if told:
-            self._removed = self._told = False
+        if removal_known:
+            self._removed = self._removal_known = False
 
     def _text(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> tuple[bytes, bytes]:
         """The file up to its checksum, and the rest.
@@ -267,7 +267,8 @@ class BoostFile:
 
 
 def _entry(lease: Lease) -> bytes:
-    """A lease's text, one key per line. A lease that would not load again is refused while its maker can be told."""
+    """A lease's text, one key per line. A lease that would not load again is refused, so that its maker sees the
+    error."""
     encoded = encode_lease(lease)
     fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encoded.items()]
     text = "{\n" + ",\n".join(fields) + "\n    }"
@@ -289,7 +290,7 @@ _json: Final = json.JSONEncoder(allow_nan=False).encode
 
 
 def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity | None]:
-    """What a file holds; `ValueError` if it is damaged, `StoreBroken` if only a later grid can tell."""
+    """The content of a file; `ValueError` if it is damaged, `StoreBroken` if only a later grid can read it."""
     if not data.strip():
         raise ValueError("it is empty")
     try:

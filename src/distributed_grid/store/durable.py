@@ -138,7 +138,7 @@ def bytes_of(path: Path, largest: int = LARGEST) -> bytes | None:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells one version of a file from the next; None if no file can be seen."""
+    """A stamp that differs between versions of a file; None if no file can be seen."""
     try:
         found = path.stat()
     except OSError:

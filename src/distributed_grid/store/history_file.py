@@ -33,7 +33,7 @@ class HistoryFile:
         self.path = path
 
     def load(self, cluster: ClusterIdentity) -> Recorded | None:
-        """What was saved; None if there is no file.
+        """The saved measurements; None if there is no file.
 
         Raises `StoreBroken` if the file cannot be read, and `ValueError` if it is damaged or another cluster's.
         """

@@ -59,7 +59,7 @@ class GridHome:
 
     @property
     def tokens(self) -> Path:
-        """What is stored of the users' tokens."""
+        """The users' tokens, as hashes."""
         return self.path / "tokens.json"
 
     @property
@@ -69,7 +69,7 @@ class GridHome:
 
     @property
     def controller(self) -> Path:
-        """Where the running controller is reached: url, pid, Ray address."""
+        """The URL, pid and Ray address of the running controller."""
         return self.path / "controller.json"
 
     @property
@@ -79,7 +79,7 @@ class GridHome:
 
     @property
     def supervisor(self) -> Path:
-        """What the background supervisor watches, so that another can replace it."""
+        """The order of the background supervisor, so that another can replace it."""
         return self.path / "supervisor.json"
 
     @property
@@ -89,7 +89,7 @@ class GridHome:
 
     @property
     def reclaim(self) -> Path:
-        """The notices to holders whose boosts are asked back."""
+        """The reclaim notices, one file for each boost that is being reclaimed."""
         return self.path / "reclaim"
 
     @property

@@ -22,7 +22,7 @@ _KEYS: Final = {
     "held_by": "placement_group",
 }
 """Where the key in the file is not the field's name."""
-WANTED_BACK: Final = "wanted_back"
+RECLAIMED: Final = "wanted_back"
 """With this key, a lease that is `releasing` is being reclaimed."""
 _FIRST_FIELDS: Final = takewhile(lambda name: name != "notice", (each.name for each in own_first(Lease)))
 _FIRST_TERMS: Final = ("requester", "idempotency_key")
@@ -33,7 +33,8 @@ ALWAYS_THERE: Final = frozenset(
 
 
 def encode_lease(lease: Lease) -> dict[str, object]:
-    """What goes into the file; `decode_lease` gives an equal lease back, except that a grant comes back interrupted."""
+    """The lease as the file holds it; `decode_lease` returns an equal lease, except that a grant comes back
+    interrupted."""
     found: dict[str, object] = {}
     for part in _FILE.parts(Lease):
         found[part.key] = part.encode(getattr(lease, part.name))
@@ -41,7 +42,7 @@ def encode_lease(lease: Lease) -> dict[str, object]:
             found["amount"] = amount_of(lease.kind, lease.units)
         elif part.name == "state":
             found |= {"state": lease.state.shown, "active": lease.state is LeaseState.ACTIVE}
-            found[WANTED_BACK] = lease.wanted_back
+            found[RECLAIMED] = lease.is_reclaimed
     return found
 
 
@@ -58,7 +59,7 @@ def decode_lease(data: object) -> Lease:
         shown = decode_plain(str, "state", data["state"])
         if shown == LeaseState.GRANTING:
             data = data | {"state": str(LeaseState.INTERRUPTED)}
-        elif shown == LeaseState.RELEASING and decode_plain(bool, WANTED_BACK, data.get(WANTED_BACK, False)):
+        elif shown == LeaseState.RELEASING and decode_plain(bool, RECLAIMED, data.get(RECLAIMED, False)):
             data = data | {"state": str(LeaseState.RECLAIMING)}
         lease = _FILE.decode(Lease, data, "boost")
         _agrees("amount", data["amount"], amount_of(lease.kind, lease.units))

@@ -67,7 +67,7 @@ class SetAside:
             raise StoreBroken(f"Cannot remove {kept.path}: {error.strerror}") from error
 
     def _of(self, cluster: ClusterIdentity) -> Kept:
-        """What is kept of this cluster, possibly nothing."""
+        """The kept boosts of this cluster, possibly none."""
         for kept in self.all()[0]:
             if kept.cluster.same_cluster(cluster):
                 return kept

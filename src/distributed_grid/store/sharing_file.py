@@ -76,8 +76,8 @@ class SharingFile:
             owner = decode_identity(found.get("cluster"))
             record = _RECORDS.validate_python(found.get("sharing"))
         except (ValueError, ValidationError) as error:
-            told = f"{self.path.name} cannot be understood ({str(error).splitlines()[0]})"
-            return SharingRecord(), (f"{told}: the queue is empty. It is kept as {set_aside(self.path).name}",)
+            problem = f"{self.path.name} cannot be understood ({str(error).splitlines()[0]})"
+            return SharingRecord(), (f"{problem}: the queue is empty. It is kept as {set_aside(self.path).name}",)
         if not owner.same_cluster(cluster):
             keep_as(free_name(self.path, ".other-cluster"), self.path)
             return SharingRecord(), ()

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from distributed_grid.wire.values import Amount, Amounts, Line, Name, Word, request
 
 
-class AskedAmount(TypedDict):
+class RequestedAmount(TypedDict):
     """What every request for capacity must say."""
 
     target_node: Name
@@ -16,7 +16,7 @@ class AskedAmount(TypedDict):
     amount: Annotated[Amount, Field(description="Cores, devices or GB")]
 
 
-class AskedBounds(TypedDict):
+class RequestedBounds(TypedDict):
     """What bounds a request, in a plan of it, too."""
 
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
@@ -25,11 +25,11 @@ class AskedBounds(TypedDict):
     delivery: NotRequired[Annotated[Word | None, Field(description="transfer, reserve or auto")]]
 
 
-class Asked(AskedAmount, AskedBounds):
+class PlannedRequest(RequestedAmount, RequestedBounds):
     """What a request for capacity says. Its meaning is checked in one place, below the API."""
 
 
-class AskedTerms(AskedBounds):
+class RequestedTerms(RequestedBounds):
     """The terms of a boost; each may be left out."""
 
     grace_seconds: NotRequired[Amount | None]
@@ -65,18 +65,18 @@ class AskedTerms(AskedBounds):
     ]
 
 
-class AskedBoost(AskedAmount, AskedTerms):
+class RequestedBoost(RequestedAmount, RequestedTerms):
     """A boost that is asked for, whether the caller waits for it or not."""
 
 
-class BoostOptions(AskedTerms):
+class BoostOptions(RequestedTerms):
     """The terms of a boost whose caller may wait for it."""
 
     wait_seconds: NotRequired[Annotated[Amount, Field(description="Default 0; at most a day")]]
 
 
 @request
-class BoostRequest(AskedAmount, BoostOptions):
+class BoostRequest(RequestedAmount, BoostOptions):
     """What `grid boost request` sends."""
 
 
@@ -220,7 +220,7 @@ class ProgramRequest(TypedDict):
     ]
 
 
-class Attended(TypedDict):
+class ProgramAnswer(TypedDict):
     boost: Boost
     ends_in_seconds: Annotated[
         float | None, Field(description="Until the deadline; null while the boost is not reclaimed")

@@ -23,13 +23,13 @@ class Whereabouts(TypedDict):
 
 
 class ControllerUp(Whereabouts):
-    """What the start of a controller tells."""
+    """The report of a controller that has started."""
 
     notes: list[str]
 
 
 class ClusterUp(ControllerUp):
-    """What the start of an embedded cluster tells."""
+    """The report of an embedded cluster that has started."""
 
     head: str
 

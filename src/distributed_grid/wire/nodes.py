@@ -104,7 +104,7 @@ class LogicalNode(TypedDict):
 
 
 class NodeLending(TypedDict):
-    """What planners of roles build on, as the next request would be decided."""
+    """Facts for planners of roles, as the next request would be decided."""
 
     lendable: Annotated[Amounts, Field(description="what it could lend to others now, headroom and limits included")]
     closed: Annotated[str | None, Field(description="why none of its capacity is available now, even to its own work")]
@@ -240,7 +240,7 @@ class ClusterSeen(NodesSeen, QueueHead):
     cluster: Annotated[str, Field(description="its name in the configuration")]
     boosts: BoostList
     problems: list[str]
-    cooling: Annotated[list[str], Field(description="Nodes that are cordoned: they lend and borrow nothing")]
+    cordoned: Annotated[list[str], Field(description="Nodes that are cordoned: they lend and borrow nothing")]
 
 
 class ControllerPlace(TypedDict):

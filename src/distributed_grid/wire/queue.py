@@ -5,12 +5,12 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from distributed_grid.wire.boosts import Asked, AskedBoost, Boost
+from distributed_grid.wire.boosts import Boost, PlannedRequest, RequestedBoost
 from distributed_grid.wire.values import Amount, request
 
 
 @request
-class AllocationRequest(AskedBoost):
+class AllocationRequest(RequestedBoost):
     """What `grid resource-sharing request` sends: a boost's request that waits without an open connection."""
 
     wait_seconds: NotRequired[
@@ -19,7 +19,7 @@ class AllocationRequest(AskedBoost):
 
 
 @request
-class PlanRequest(Asked):
+class PlanRequest(PlannedRequest):
     """What `grid plan` sends."""
 
 

@@ -86,7 +86,7 @@ class HoldingOfRun(TypedDict):
 
 class EventOfRun(TypedDict):
     at: str
-    told: str
+    message: str
 
 
 class PendingCommand(TypedDict):

@@ -35,7 +35,7 @@ class SharingNode(TypedDict):
     name: str
     alive: bool
     can_share: bool
-    cooling: bool
+    cordoned: bool
     limits: Annotated[dict[str, float | int | None], Field(description="null: no limit")]
     lent: Amounts
     borrowed: Amounts
@@ -57,7 +57,7 @@ class SharingStatus(PolicyStatus, QueueHead):
     delivery: str
     nodes: list[SharingNode]
     teams: list[TeamStatus]
-    cooling: list[str]
+    cordoned: list[str]
 
 
 class ResourceStatus(SharingStatus):
@@ -80,5 +80,5 @@ class CooldownRequest(TypedDict):
 
 class Cooldown(TypedDict):
     node: str
-    cooling: bool
-    asked_back: Annotated[list[str], Field(description="Boosts that are being returned")]
+    cordoned: bool
+    returning: Annotated[list[str], Field(description="Boosts that are being returned")]

@@ -72,11 +72,11 @@ class Captured:
         if self._reclaim_file is None or not self._reclaim_file.exists():
             return
         with contextlib.suppress(OSError, ValueError):  # the file has just been removed
-            told = json.loads(self._reclaim_file.read_text())
-            if why := told.get("gone"):
+            notice = json.loads(self._reclaim_file.read_text())
+            if why := notice.get("gone"):
                 what = " ".join(named())
                 self.reports.refused(what, why)
-                raise Refusal(f"grid: {what} cannot run: boost {told['boost_id'][:8]} has ended: {why}")
+                raise Refusal(f"grid: {what} cannot run: boost {notice['boost_id'][:8]} has ended: {why}")
 
     def let_out(self, what: str, why: str, advice: str = "") -> None:
         """Report work that cannot be in the lease. Raises `Refusal` unless the user lets such work run outside."""

@@ -11,7 +11,7 @@ from .strategies import Place
 
 
 class Lease:
-    """What Ray reports of the lease, asked once per connection; where Ray reports nothing, the environment."""
+    """Ray's report of the lease, read once per connection; where Ray reports nothing, the environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.group_hex = environ["GRID_PLACEMENT_GROUP"]

@@ -61,7 +61,7 @@ def has_room(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> bool:
 
 
 def why_it_waits(plan: Plan, lease: Amounts, taken: Iterable[Amounts]) -> str | None:
-    """What keeps the group waiting, and what would help; None if there is room."""
+    """Why the group waits, and what would help; None if there is room."""
     used = added(taken)
     lacking = _lacking(plan, lease, used)
     if lacking is None:

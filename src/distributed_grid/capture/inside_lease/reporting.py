@@ -23,7 +23,7 @@ class Reports:
     def __init__(self, path: str | None, *, only_escapes: bool = False) -> None:
         self._path = path
         self._only_escapes = only_escapes
-        self._told: dict[str, set[str]] = {}
+        self._reported: dict[str, set[str]] = {}
 
     def job(self, job_id: str) -> None:
         """The program has connected as this job. Only for the process that started it."""
@@ -47,7 +47,7 @@ class Reports:
             self._tell("note", what, why)
 
     def at_once(self, what: str, why: str) -> None:
-        """What the user must know while the program runs, also from workers."""
+        """A message that the user must see while the program runs, also from workers."""
         self._tell("note", what, why, at_once=True)
 
     def failed(self, where: str, error: BaseException) -> None:
@@ -55,12 +55,12 @@ class Reports:
         self._tell("note", f"hook failed: {where}", f"{type(error).__name__}: {error}")
 
     def _tell(self, event: str, what: str, why: str, **more: bool) -> None:
-        told = self._told.setdefault(event, set())
-        if what in told or len(told) > _AT_MOST:
+        reported = self._reported.setdefault(event, set())
+        if what in reported or len(reported) > _AT_MOST:
             return
-        if len(told) == _AT_MOST:
+        if len(reported) == _AT_MOST:
             what, why = "others", f"there are more than {_AT_MOST} of these"
-        told.add(what)
+        reported.add(what)
         if self._path is None or not self._write({"event": event, "what": what, "why": why, **more}):
             self._print(f"grid: {_WORDS[event]}{what}: {why}")
 

@@ -170,7 +170,7 @@ class StandIns:
         self._changed.notify_all()
 
     def described(self, group: StandIn, lease: dict[str, Any], place: Place) -> dict[str, Any]:
-        """What Ray's table of groups would show; `lease` is its entry for the lease's group."""
+        """The entry for Ray's table of groups; `lease` is the entry of the lease's group."""
         plan = self._plans.get(group.key)
         waiting = self._waiting.get(group.key)
         known = plan or waiting

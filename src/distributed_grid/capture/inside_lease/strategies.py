@@ -55,7 +55,7 @@ ANYWHERE = ("DEFAULT", "SPREAD")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known of the lease's node."""
+    """The known facts about the lease's node."""
 
     node_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -53,7 +53,7 @@ class TopApp(App[None]):
         self.looking, self._acting = GridClient(home, retry_s=0.0, plain=True), GridClient(home, plain=True)
         self._blocks = blocks
         self.overview = Overview(blocks)
-        self._feed = Feed(self.looking, lambda told: self.call_from_thread(self._take, told), every_s)
+        self._feed = Feed(self.looking, lambda answer: self.call_from_thread(self._take, answer), every_s)
 
     def on_mount(self) -> None:
         self.push_screen(self.overview)
@@ -65,9 +65,9 @@ class TopApp(App[None]):
             with contextlib.suppress(OSError):
                 client.close()
 
-    def _take(self, told: Seen | GridError) -> None:
+    def _take(self, answer: Seen | GridError) -> None:
         if self.overview.is_attached:
-            self.overview.take(told)
+            self.overview.take(answer)
 
     # -- keys ------------------------------------------------------------------------------------------------
 

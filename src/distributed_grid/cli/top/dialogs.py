@@ -109,7 +109,7 @@ class BoostForm(ModalScreen["Boost | None"]):
             yield from self._choice("source", _ANY)
             yield from self._choice("delivery", _ANY)
             with VerticalScroll(id="trouble"):
-                yield Static("", id="told", markup=False)
+                yield Static("", id="message", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Request", id="request", variant="primary", compact=True)
                 yield Button("Cancel (Esc)", id="cancel", compact=True)
@@ -174,7 +174,7 @@ class BoostForm(ModalScreen["Boost | None"]):
             self.dismiss(result)
 
     def _tell(self, text: str) -> None:
-        self.query_one("#told", Static).update(text)
+        self.query_one("#message", Static).update(text)
 
 
 def error_text(error: GridError) -> str:

@@ -62,10 +62,10 @@ class Feed:
         self._loop.wake()
 
     def _turn(self) -> None:
-        told = attempt(self._look)
+        answer = attempt(self._look)
         if not self._loop.is_stopping:
             with contextlib.suppress(RuntimeError):  # the screen has closed, or is not open yet
-                self._tell(told)
+                self._tell(answer)
 
     def _look(self) -> Seen:
         status = self._client.cluster_status()

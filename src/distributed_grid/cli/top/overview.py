@@ -194,19 +194,19 @@ class Overview(Screen[None]):
 
     # -- what comes in ---------------------------------------------------------------------------------------
 
-    def take(self, told: Seen | GridError) -> None:
-        if isinstance(told, GridError):
-            self._trouble = told
+    def take(self, answer: Seen | GridError) -> None:
+        if isinstance(answer, GridError):
+            self._trouble = answer
             self._draw_head()
             return
-        before, self.seen, self._trouble = self.seen, told, None
+        before, self.seen, self._trouble = self.seen, answer, None
         since, self._answered_at = self._answered_at, time.monotonic()
         if (failed := attempt(self.draw)) is not None:
             # The answer cannot be shown, perhaps because the controller has another version: the old content stays.
             self.seen, self._trouble, self._answered_at = before, failed, since
             return
         log = self.query_one("#events", RichLog)
-        for event in told.events:
+        for event in answer.events:
             log.write(event_line(event))
 
     def on_resize(self) -> None:
@@ -242,8 +242,8 @@ class Overview(Screen[None]):
         silent = time.monotonic() - self._answered_at
         if self._trouble is not None or silent > _SILENT_S:
             why = self._trouble.message if self._trouble else "The controller does not answer"
-            told = f"{why}; what is shown is {span(silent)} old. Trying again ..."
-            lines += [click.style(line, fg="red", bold=True) for line in canvas.wrapped(told)]
+            text = f"{why}; what is shown is {span(silent)} old. Trying again ..."
+            lines += [click.style(line, fg="red", bold=True) for line in canvas.wrapped(text)]
         if lines:
             self.query_one("#head", Static).update(Text.from_ansi("\n".join(lines)))
 

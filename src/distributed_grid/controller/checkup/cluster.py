@@ -76,12 +76,12 @@ def _look_closer(node_id: NodeId) -> dict[str, Any]:
     while len(answers) < _SAMPLES:
         began, ticks = time.time(), time.monotonic()
         try:
-            told = ray.get(processes.on(node_id, on_node.surroundings, _ENV), timeout=_ANSWER_S)
+            answer = ray.get(processes.on(node_id, on_node.surroundings, _ENV), timeout=_ANSWER_S)
         except ray.exceptions.RayError:
             break
         trip = time.monotonic() - ticks
-        offset = told.pop("time") - (began + trip / 2)
-        answers.append(told | {"clock_offset_s": offset, "round_trip_s": trip})
+        offset = answer.pop("time") - (began + trip / 2)
+        answers.append(answer | {"clock_offset_s": offset, "round_trip_s": trip})
         if trip < _SLOW_TRIP_S:
             break
     return min(answers, key=lambda answer: float(answer["round_trip_s"]), default={})

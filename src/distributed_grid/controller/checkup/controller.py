@@ -14,7 +14,7 @@ _ANSWER_S: Final = 5.0
 
 
 def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[ConfiguredName, ...]]:
-    """What the recorded controller answers, and the nodes that it was configured with."""
+    """The answer of the recorded controller, and the nodes that it was configured with."""
     try:
         record = json_of(text_of(home.controller))
         found = ControllerFacts(recorded=True, url=str(record["url"]), ray_address=str(record["ray_address"]))
@@ -55,7 +55,7 @@ def _get(url: str, path: str, trust: Trust, token: str = "") -> tuple[dict[str, 
 
 
 def ask_for_controller() -> tuple[ActorState, str]:
-    """What the Ray cluster itself says of the controller, and where that answers."""
+    """The Ray cluster's own report about the controller, and where it answers."""
     import ray
 
     from distributed_grid.controller import actor

@@ -1,4 +1,5 @@
-"""What a checkup runs on other machines. This module travels by value: nothing of grid is installed there."""
+"""The part of a checkup that runs on other machines. This module travels by value: nothing of grid is installed
+there."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Audit: compares the books with the cluster, and plans repairs. Pure: facts in, findings out.
+"""Audit: compares the ledger with the cluster, and plans repairs. Pure: facts in, findings out.
 
 A boost that is being granted, or that is being returned within its grace period, may be in either place. That is no
 finding. Everything else has one right place.
@@ -24,10 +24,10 @@ def audit(facts: AuditFacts) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """What a repair does before the next turn of the reconciler, which does the rest."""
+    """The steps of a repair before the next turn of the reconciler, which does the rest."""
 
     rewrite_file: bool = False
-    claim: Mapping[NodeName, frozenset[str]] = field(default_factory=dict)
+    foreign: Mapping[NodeName, frozenset[str]] = field(default_factory=dict)
     """Kinds that something other than grid changed on a node. Grid marks them, and the next round undoes the change."""
     remove_groups: frozenset[str] = frozenset()
     """Groups with a name of grid's that belong to no boost and in which nothing runs."""
@@ -45,7 +45,7 @@ def plan_repair(findings: Iterable[Finding], *, may_kill: bool = False) -> Repai
     late = {f.boost_id for f in findings if f.code is Code.WORK_OUTSIDE_LEASE and f.boost_id and f.resource_type}
     return RepairPlan(
         rewrite_file=any(finding.code is Code.STORE_DIFFERS for finding in findings),
-        claim=foreign,
+        foreign=foreign,
         remove_groups=frozenset(
             f.group_id for f in findings if f.code is Code.UNKNOWN_GROUP and f.group_id and not f.work
         ),

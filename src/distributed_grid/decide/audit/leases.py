@@ -91,7 +91,7 @@ def _is_another(group: AuditedGroup, lease: Lease, groups: tuple[AuditedGroup, .
 
 
 def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
-    told = (
+    problem = (
         f"no boost has this {group.delivery.held_in}"
         if lease is None
         else f"a second {group.delivery.held_in} with the name of boost {lease.id[:8]}'s"
@@ -99,7 +99,7 @@ def _unknown(group: AuditedGroup, lease: Lease | None) -> Iterator[Finding]:
     yield Finding(
         Code.UNKNOWN_GROUP,
         group.name,
-        f"{told}; it holds {group.resources.describe()}{_on(group)}",
+        f"{problem}; it holds {group.resources.describe()}{_on(group)}",
         _REMOVED if lease is None else "Remove it, with Ray or (if nothing runs in it) with grid audit --repair.",
         node=group.node,
         work=group.work,
@@ -151,7 +151,7 @@ _WRITE = "grid audit --repair writes what grid knows; the file as it is now is k
 
 
 def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
-    """What a restart would lose or bring back. Boosts that a request is working on are left out: they are in flux."""
+    """Boosts that a restart would lose or bring back, except those that a request is changing right now."""
     if facts.on_disk.problem is not None:
         yield Finding(Code.STORE_DIFFERS, FILE, facts.on_disk.problem, _WRITE)
         return
@@ -169,8 +169,8 @@ def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
 
 
 def _store_finding(lease: Lease, detail: str) -> Finding:
-    told = f"boost {lease.id[:8]} ({lease.describe()}) {detail}"
-    return Finding(Code.STORE_DIFFERS, FILE, told, _WRITE, boost_id=lease.id)
+    problem = f"boost {lease.id[:8]} ({lease.describe()}) {detail}"
+    return Finding(Code.STORE_DIFFERS, FILE, problem, _WRITE, boost_id=lease.id)
 
 
 def _differences(known: Lease, stored: Lease) -> str:

@@ -27,7 +27,7 @@ class Bounds:
     low: int
     high: int
     entitled: int
-    """What its work may use. Less than `high` if leases are past their grace period."""
+    """The amount that its work may use. Less than `high` if leases are past their grace period."""
     late: tuple[Lease, ...]
     """The leases that are past their grace period."""
 

@@ -68,7 +68,7 @@ def choose_delivery(
 
 
 def _too_small(ask: Ask, target: Node) -> str | None:
-    """What the target's machine has, if it cannot carry this; None if it can, or if its hardware is not known."""
+    """The capacity of the target's machine, if it is too small for this; None if it is not, or if it is not known."""
     if target.hardware is None or ask.kind not in (CPU, MEMORY):
         return None
     has = int(target.hardware.cpus * scale(CPU)) if ask.kind == CPU else target.hardware.memory

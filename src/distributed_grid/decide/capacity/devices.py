@@ -12,7 +12,7 @@ _ONE: Final = scale(GPU)
 
 
 class WithDevices(Protocol):
-    """What is known of a node: a node of the cluster, or one of an inventory for roles."""
+    """A node of the cluster, or of an inventory for roles."""
 
     @property
     def total(self) -> ResourceVector: ...
@@ -62,7 +62,7 @@ def most_on(devices: Sequence[int], units: int) -> int:
 
 
 def free_devices(total: int, free: int, parts: Sequence[int]) -> list[int]:
-    """What each GPU that is not full has free, the largest amount first.
+    """The free part of each GPU that is not full, the largest first.
 
     `parts`: amounts below one that are known to be held, each on one device. They are assigned to devices one by one.
     All other use takes whole devices first, and its remainder takes the fullest devices. This assumes the layout that
@@ -84,7 +84,7 @@ def free_devices(total: int, free: int, parts: Sequence[int]) -> list[int]:
 
 
 def beside(devices: Sequence[int], parts: Sequence[int]) -> list[int] | None:
-    """What the devices have left beside these parts; None if the parts do not fit.
+    """The rest of the devices beside these parts; None if the parts do not fit.
 
     Each part goes to the fullest device that can hold it, as Ray does it.
     """
@@ -93,7 +93,7 @@ def beside(devices: Sequence[int], parts: Sequence[int]) -> list[int] | None:
 
 
 def _placed(devices: Sequence[int], parts: Sequence[int]) -> tuple[list[int], int]:
-    """What the devices have left, and how much parts that do not fit lack on the emptiest device, which they fill."""
+    """The rest of the devices, and how much parts that do not fit lack on the emptiest device, which they fill."""
     left, short = list(devices), 0
     for part in parts:
         able = [number for number, room in enumerate(left) if room >= part]

@@ -18,7 +18,7 @@ from distributed_grid.model.resources import GPU, ResourceVector, amount_of, des
 
 
 def free_of(node: Node, kind: str, usage: Usage) -> int:
-    """What a node has free, without what other programs use.
+    """The free capacity of a node, without what other programs use.
 
     Ray's view of what is free may be a moment old; grid's count of what it has lent is not.
     """
@@ -32,7 +32,7 @@ def own_room(node: Node, kind: str, usage: Usage) -> int:
 
 
 def left_of(node: Node, kind: str, free: int, not_taken: int) -> int:
-    """What is left when Ray has `free` free and leases leave `not_taken`: now, or at a later moment."""
+    """The rest when Ray has `free` free and leases leave `not_taken`: now, or at a later moment."""
     left = free if free < not_taken else not_taken
     return left if node.in_use is NOT_IN_USE else left - node.in_use.withheld[kind]
 
@@ -197,7 +197,7 @@ def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the text of a refusal may mention; each fact is computed when a text asks for it."""
+    """The facts for the text of a refusal; each is computed when a text needs it."""
 
     of: Node
     usage: Usage

@@ -1,4 +1,4 @@
-"""What a team may have: its own guarantee, its limit above that, and what other teams withhold."""
+"""Quotas: a team's own guarantee, its limit above that, and what other teams withhold."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -65,7 +65,7 @@ def why_withheld_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usa
 def from_the_common_part(
     ask: Ask, need: ResourceVector, own: Team, teams: Teams, usage: Usage
 ) -> Iterator[tuple[str, int]]:
-    """What is left to all teams beside what some withhold, by kind: how much of that the request takes.
+    """The amounts that the request takes from the part that no team withholds, by kind.
 
     Of kinds that no team withholds, and within its team's guarantee, it takes none.
     """

@@ -13,7 +13,7 @@ from distributed_grid.model.resources import ResourceVector
 
 
 def coming_back(leases: Iterable[Lease], now: datetime | None = None) -> tuple[Lease, ...]:
-    """Pending returns: leases that wind down, and the parts that holders were asked to give up.
+    """Pending returns: leases that wind down, and the parts that notices name.
 
     With `now`, leases that were given back but are kept by their work beyond their grace period are left out.
     """
@@ -34,12 +34,12 @@ def part_of(lease: Lease, units: int) -> Lease:
 def is_overheld(lease: Lease, at: datetime) -> bool:
     """Whether the lease was given back, its grace period is over, and its work may still keep it without limit.
 
-    Its work may not if the lease is asked back: then the work is ended.
+    If the lease is reclaimed it may not: then the work is ended.
     """
     return (
         lease.state is LeaseState.RELEASING
         and lease.delivery.moves_totals
-        and not lease.wanted_back
+        and not lease.is_reclaimed
         and lease.on_grace_end is not OnGraceEnd.KILL
         and lease.release_asked_at is not None
         and lease.release_asked_at + timedelta(seconds=lease.grace_s) <= at
@@ -54,7 +54,7 @@ SOON: Final = timedelta(seconds=10)
 
 
 def expected_end(lease: Lease, now: datetime) -> datetime:
-    """When the lease expires; if all of it is asked back or given back, when its grace period is over."""
+    """When the lease expires; if all of it is reclaimed or released, when its grace period is over."""
     asked_at = lease.release_asked_at or now
     if lease.is_winding_down:
         end = asked_at + timedelta(seconds=lease.grace_s)
@@ -66,7 +66,7 @@ def expected_end(lease: Lease, now: datetime) -> datetime:
 
 
 def _taken_by(lease: Lease, notice: Notice) -> datetime:
-    """When the part that a holder was asked for is back, whatever the holder does.
+    """When the part that a notice names is back, whatever the holder does.
 
     The notice is a part of the grace period.
     """
@@ -94,7 +94,7 @@ class LeaseEnds:
         return self._ends(self._holding)
 
     def on(self, node: NodeName) -> Ends:
-        """What comes back to a node, and what was moved to it and leaves."""
+        """The leases that end on a node: capacity comes back to it, or leaves it."""
         return self._ends(self._by_node.get(node, ()))
 
     def of(self, team: str) -> Ends:

@@ -292,7 +292,7 @@ class CapacityTimeline:
         return found
 
     def _number(self, headroom: Headroom) -> int:
-        """Equal reserves have equal numbers, so comparing them once per request is enough."""
+        """Equal headrooms have equal numbers, so comparing them once per request is enough."""
         for number, known in enumerate(self._headrooms):
             if known is headroom or known == headroom:
                 return number

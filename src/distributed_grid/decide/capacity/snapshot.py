@@ -155,7 +155,7 @@ class Snapshot(NodeTable):
         )
 
     def withheld_by_others(self, offer: Offer) -> str | None:
-        """Why the request would take what other teams keep for themselves; None if it would not."""
+        """Why the request would take what other teams withhold; None if it would not."""
         return why_withheld_by_others(offer.ask, offer.need, self, self.usage, offer.rules.teams)
 
     def refused(self, offer: Offer, ahead: int) -> Refused:

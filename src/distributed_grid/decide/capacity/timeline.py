@@ -88,7 +88,7 @@ def _fits(needs: Sequence[tuple[Sequence[int], int]], step: int) -> bool:
 
 
 class NodeCalendar:
-    """What one node can lend over time, if its own work and its headroom stay as they are."""
+    """The capacity that one node can lend over time, if its own work and its headroom stay as they are."""
 
     __slots__ = ("_calendar", "_headroom", "_moved_in", "_parts", "_rooms", "_usage", "node")
 
@@ -148,7 +148,7 @@ class NodeCalendar:
         return self._moved_in[kind]
 
     def rooms(self, kind: str, headroom: Headroom, headroom_no: int) -> list[int]:
-        """How much of a kind the node could lend, in the order of its times. Equal reserves have equal numbers."""
+        """How much of a kind the node could lend, in the order of its times. Equal headrooms have equal numbers."""
         known = self._rooms.get((kind, headroom_no))
         if known is None:
             known = self._rooms[kind, headroom_no] = list(self._room_by_time(kind, headroom, headroom_no))
@@ -222,7 +222,7 @@ class NodeCalendar:
 
 
 class TeamCalendar:
-    """What one team holds, and when that ends."""
+    """The amounts that one team holds, and when that ends."""
 
     __slots__ = ("_calendar", "_team")
 
@@ -252,7 +252,7 @@ class TeamCalendar:
 
 
 class CommonPool:
-    """What no team withholds, over time, as leases end and waiting requests get their slots.
+    """The capacity that no team withholds, over time, as leases end and waiting requests get their slots.
 
     Where an exact answer would be expensive, it errs towards waiting: by a part of what a closed team withholds.
     """

@@ -1,4 +1,4 @@
-"""What every node's total should be, and how far it may grow right now.
+"""Every node's desired total, and how far it may grow right now.
 
 A node's desired total is `base - lent + borrowed`. Nodes above it shrink first. A shrink reaches only what is
 idle, so afterwards some nodes still hold too much; the rest may grow only by what was really given up. That
@@ -27,7 +27,7 @@ class Growth:
     outstanding: Mapping[str, int]
     """Lease id -> units its target has not given back yet."""
     unexplained: Mapping[NodeName, ResourceVector]
-    """What nodes hold above their desired total that no lease accounts for."""
+    """The excess of nodes over their desired totals that no lease accounts for."""
 
 
 def moved(leases: Iterable[Lease]) -> tuple[Lease, ...]:

@@ -83,7 +83,7 @@ class Usage:
         return found
 
     def taken(self, node: NodeName, kind: str) -> int:
-        """What leases hold on a node: lent to others, or for its own work."""
+        """The amounts that leases hold on a node: lent to others, or for its own work."""
         sums = self._taken.get(node)
         return sums.get(kind, 0) if sums else 0
 
@@ -100,7 +100,7 @@ class Usage:
         return {node for node, sums in self._moved_in.items() if any(sums.get(kind) for kind in kinds)}
 
     def held(self, team: str, kind: str) -> int:
-        """What a team holds of a kind, companions included."""
+        """The amount of a kind that a team holds, companions included."""
         sums = self._of_team.get(team)
         return sums.get(kind, 0) if sums else 0
 
@@ -108,27 +108,27 @@ class Usage:
         return self._of_all.get(kind, 0)
 
     def taken_on(self, node: NodeName) -> ResourceVector:
-        """What leases hold on a node: lent to others, or for its own work."""
+        """The amounts that leases hold on a node: lent to others, or for its own work."""
         return ResourceVector(self._taken.get(node))
 
     def lent_by(self, node: NodeName) -> ResourceVector:
-        """What a node lends; it counts against the node's limits."""
+        """The amounts that a node lends; they count against the node's limits."""
         return ResourceVector(self._lent.get(node))
 
     def borrowed_by(self, node: NodeName) -> ResourceVector:
-        """What a node borrows, moved to it or reserved elsewhere."""
+        """The amounts that a node borrows, moved to it or reserved elsewhere."""
         return ResourceVector(self._borrowed.get(node))
 
     def moved_to(self, node: NodeName) -> ResourceVector:
-        """What was moved to a node."""
+        """The amounts that were moved to a node."""
         return ResourceVector(self._moved_in.get(node))
 
     def moved_from(self, node: NodeName) -> ResourceVector:
-        """What was moved from a node to others."""
+        """The amounts that were moved from a node to others."""
         return ResourceVector(self._moved_out.get(node))
 
     def reserved_for_others(self, node: NodeName) -> ResourceVector:
-        """What is reserved on a node for other nodes.
+        """The amounts that are reserved on a node for other nodes.
 
         What it reserves for itself is its own work. Capacity that moved away puts no load on the node.
         """

@@ -1,4 +1,4 @@
-"""What the facts about an installation and its cluster mean, and what to do about them.
+"""Diagnosis: the meaning of the facts about an installation and its cluster, and remedies.
 
 `controller.checkup` collects the facts; this package only interprets them. Every check reports something, even if all
 is well or the check could not be made.

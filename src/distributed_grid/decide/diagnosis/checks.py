@@ -181,7 +181,7 @@ def _unrecorded(found: ControllerFacts, cluster: ClusterFacts | None) -> Finding
 
 
 def _in_ray(found: ControllerFacts, cluster: ClusterFacts | None, at: str) -> Finding:
-    """What the cluster reports about a controller that answers properly itself."""
+    """The cluster's report about a controller that answers properly itself."""
     if cluster is None or found.actor is ActorState.UNASKED:
         return warn(Code.CONTROLLER, f"{at} answers; its Ray cluster could not be asked about it")
     if found.problems and found.actor is ActorState.THERE and found.actor_url == found.url:

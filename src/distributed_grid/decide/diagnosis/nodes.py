@@ -110,7 +110,7 @@ def _home(node: NodeFacts) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuClaim:
+class VisibleGpus:
     """The GPU devices of a machine that one of its nodes hands out: those in `visible`, or the first ones."""
 
     node: str
@@ -124,12 +124,12 @@ class GpuClaim:
         return named[: self.count]
 
 
-def shared_devices(claims: Iterable[GpuClaim]) -> list[str]:
+def shared_devices(owners: Iterable[VisibleGpus]) -> list[str]:
     """A sentence for each GPU device that several nodes of one machine hand out."""
     nodes_of: dict[tuple[str, str], list[str]] = {}
-    for claim in claims:
-        for device in claim.devices:
-            nodes_of.setdefault((claim.machine, device), []).append(claim.node)
+    for owner in owners:
+        for device in owner.devices:
+            nodes_of.setdefault((owner.machine, device), []).append(owner.node)
     return [
         f"{', '.join(nodes[:-1])} and {nodes[-1]} hand out the same GPU, device {device} of one machine: "
         "two programs can get it, and then share its memory"
@@ -143,8 +143,8 @@ def gpus(cluster: ClusterFacts) -> Finding:
         return not_looked_at(Code.GPUS, cluster)
     found = [node for node in cluster.nodes if node.gpus and node.answered]
     real = [node for node in found if node.gpu_devices]
-    claims = [GpuClaim(node.name, node.machine, node.gpus, (node.env or {}).get(VISIBLE_DEVICES)) for node in real]
-    if shared := shared_devices(claims):
+    visible = [VisibleGpus(node.name, node.machine, node.gpus, (node.env or {}).get(VISIBLE_DEVICES)) for node in real]
+    if shared := shared_devices(visible):
         return warn(
             Code.GPUS,
             "; ".join(shared),

@@ -1,4 +1,4 @@
-"""What a caller may change, and how high a priority it may ask for. All ownership checks are here.
+"""Ownership: what a caller may change, and the highest priority that it may request. All such checks are here.
 
 A lease, a waiting request, a task, a moved process or a run of roles belongs to the caller that asked for it and to
 that caller's team. Others need the scope `admin`, or own the node that lends.

@@ -1,1 +1,1 @@
-"""What measurements mean: snapshots, pressure, trends, pending demand, and which raylet is which node."""
+"""The meaning of measurements: snapshots, pressure, trends, pending demand, and the names of raylets."""

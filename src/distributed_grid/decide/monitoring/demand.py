@@ -93,7 +93,7 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
 
 
 def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
-    """What the nodes that a request is pinned to lack; other nodes may have enough."""
+    """The capacity that the pinned nodes lack; other nodes may have enough."""
     match = f"{bundle.pin.by} matches" if bundle.pin else "its labels match"
     if len(nodes) == 1:
         (node,) = nodes

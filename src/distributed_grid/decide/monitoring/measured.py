@@ -24,7 +24,7 @@ DISK_PART: Final = 0.95
 def measured_use(
     snapshot: NodeSnapshot, thresholds: Mapping[str, Threshold], *, withholds_gpus: bool = True
 ) -> MeasuredUse:
-    """What a node's last reading shows. A stale reading shows nothing: such a node lends nothing anyway."""
+    """The measured use in a node's last reading. A stale reading shows none: such a node lends nothing anyway."""
     if snapshot.measured is None or snapshot.stale:
         return NOT_IN_USE
     host = snapshot.measured.host

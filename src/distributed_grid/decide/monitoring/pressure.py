@@ -95,7 +95,7 @@ PressureCallback = Callable[[PressureChange], None]
 def pressure_changes(
     snapshots: Iterable[NodeSnapshot], before: Pressed, thresholds: Mapping[str, Threshold]
 ) -> tuple[tuple[PressureChange, ...], Pressed]:
-    """What changed, and which nodes are under pressure now. Stale or missing measurements change nothing.
+    """The changes, and the nodes that are under pressure now. Stale or missing measurements change nothing.
 
     A node that is gone is under no pressure, and its relief is not reported.
     """

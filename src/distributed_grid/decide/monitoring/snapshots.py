@@ -12,7 +12,7 @@ from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable
 from distributed_grid.model.snapshots import NodeSnapshot, Reading
 
 Answers = Mapping[NodeId, Reading | str]
-"""What each probe answered, or why it did not."""
+"""Each probe's answer, or why there is none."""
 
 
 def take_snapshots(

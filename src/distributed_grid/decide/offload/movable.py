@@ -114,10 +114,10 @@ def speakers(nodes: NodeTable) -> frozenset[NodeName]:
 
 def with_gpus(facts: ProcessFacts, devices: Sequence[GpuReading]) -> ProcessFacts:
     """Add GPU use as the driver reports it per process. If the driver reports none, the open devices count."""
-    told = [device for device in devices if device.processes is not None]
-    if not told:
+    reporting = [device for device in devices if device.processes is not None]
+    if not reporting:
         return facts
-    used = [device for device in told if any(one.pid in facts.family for one in device.processes or ())]
+    used = [device for device in reporting if any(one.pid in facts.family for one in device.processes or ())]
     memory = [one.memory_bytes for device in used for one in device.processes or () if one.pid in facts.family]
     busy = [device.utilisation for device in used if device.utilisation is not None]
     return replace(
@@ -134,14 +134,14 @@ _SHOWN: Final = 3
 
 
 def obstacles_here(facts: ProcessFacts) -> tuple[Obstacle, ...]:
-    """What keeps the process from moving to any node."""
+    """The obstacles to moving the process to any node."""
     found = tuple(_of_its_kind(facts))
     # For processes of Ray, grid and the system, the other obstacles do not matter.
     return found or (*_of_its_family(facts), *_of_what_it_is(facts), *_of_its_connections(facts))
 
 
 def obstacles_there(facts: ProcessFacts, there: Elsewhere) -> tuple[Obstacle, ...]:
-    """What keeps the process from one other node."""
+    """The obstacles to moving the process to one other node."""
     if there.uid != facts.uid or there.user != facts.user:
         yours, theirs = f"{facts.user} ({facts.uid})", f"{there.user} ({there.uid})"
         detail = f"{there.node} runs work as user {theirs}, and it belongs to {yours}"
@@ -155,12 +155,12 @@ def obstacles_there(facts: ProcessFacts, there: Elsewhere) -> tuple[Obstacle, ..
             missing.append(file)
         elif not is_as_good(facts, file, there, found):
             different.append(file)
-    told = []
+    obstacles = []
     if missing:
-        told.append(Obstacle(ObstacleCode.FILES_MISSING, f"{there.node} does not have {_listed(missing)}"))
+        obstacles.append(Obstacle(ObstacleCode.FILES_MISSING, f"{there.node} does not have {_listed(missing)}"))
     if different:
-        told.append(Obstacle(ObstacleCode.FILES_DIFFER, f"{there.node} has a different {_listed(different)}"))
-    return tuple(told)
+        obstacles.append(Obstacle(ObstacleCode.FILES_DIFFER, f"{there.node} has a different {_listed(different)}"))
+    return tuple(obstacles)
 
 
 def continues(facts: ProcessFacts, stream: Stream, there: Elsewhere) -> bool:
@@ -248,6 +248,6 @@ def _of_its_connections(facts: ProcessFacts) -> Iterator[Obstacle]:
 
 
 def _listed(files: Iterable[FileFacts]) -> str:
-    told = [f"{file.path} ({file.role})" for file in files]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return ", ".join(told[:_SHOWN]) + more
+    names = [f"{file.path} ({file.role})" for file in files]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -124,7 +124,7 @@ def recommend(
 
 
 def recommendation_of(facts: ProcessFacts) -> OffloadingRecommendation:
-    """What the process needs and how sure the recommendation is, still without a destination."""
+    """The needs of the process and the confidence of the recommendation, still without a destination."""
     sure, why = confidence(facts)
     return OffloadingRecommendation(
         target_node=facts.node,
@@ -161,8 +161,8 @@ def find_place(
     plan = plan_grant(ask_for(wanted), NodeTable(fitting.values()), usage, rules)
     if isinstance(plan, Grant):
         return replace(wanted, destination=plan.source)
-    told = (*in_the_way, *_no_room(plan, facts.node))
-    return Stuck(facts, told or (Obstacle(ObstacleCode.NO_CAPACITY, "no other node is available"),))
+    obstacles = (*in_the_way, *_no_room(plan, facts.node))
+    return Stuck(facts, obstacles or (Obstacle(ObstacleCode.NO_CAPACITY, "no other node is available"),))
 
 
 def _in_the_way(facts: ProcessFacts, name: NodeName, elsewhere: Mapping[NodeName, Elsewhere]) -> tuple[Obstacle, ...]:
@@ -195,8 +195,8 @@ def label_of(command: tuple[str, ...]) -> str:
 
 
 def _no_room(plan: Refused, origin: NodeName) -> list[Obstacle]:
-    told = [] if plan.team_limit is None else [Obstacle(ObstacleCode.NO_CAPACITY, plan.team_limit)]
-    return told + [
+    obstacles = [] if plan.team_limit is None else [Obstacle(ObstacleCode.NO_CAPACITY, plan.team_limit)]
+    return obstacles + [
         Obstacle(ObstacleCode.NO_CAPACITY, f"{refusal.node}: {refusal.detail}")
         for refusal in plan.refusals
         if refusal.node != origin

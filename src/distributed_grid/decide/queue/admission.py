@@ -1,4 +1,4 @@
-"""What happens to each waiting request: granted now, met after preemption, met later, or not in sight; and why.
+"""Admission: whether each waiting request is granted now, met after preemption, met later, or not in sight; and why.
 
 This is the one answer. The queue carries it out; `grid plan`, `grid why` and the queue's list show it.
 
@@ -65,9 +65,9 @@ def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | 
         said = f"team {offer.ask.team} reaches its limit with its leases and its requests ahead of this one"
     if expected is None:
         return f"its team's limit: {said}"
-    told = f"its team's limit: {said}; as its leases end, the limit allows it at {minute(turn)}"
+    reason = f"its team's limit: {said}; as its leases end, the limit allows it at {minute(turn)}"
     later = f", and {expected.source} has room at {minute(expected.begin)}" if expected.begin > turn else ""
-    return told + later
+    return reason + later
 
 
 def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) -> str:
@@ -136,17 +136,17 @@ NONE_EXPECTED: Final[Mapping[str, NodeName]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the queue's plan says about one request."""
+    """The plan's result for one request."""
 
     waiting: Waiting
     position: int
     """1 is first."""
     grant: Grant | None = None
-    """What it gets now."""
+    """The grant, if it is met now."""
     reason: str = ""
     """Why it waits, in words."""
     preemption: Preemption | None = None
-    """The leases that yield to it, and when they are asked."""
+    """The leases that yield to it, and when they are reclaimed."""
     expected_start: datetime | None = None
     """None: no estimate."""
     expected_source: NodeName | None = None
@@ -223,9 +223,9 @@ class QueuePlan:
         self._given_up: list[Lease] = []
         """Leases, or parts of them, that yield to requests ahead."""
         self._for_those: list[Grant] = []
-        """What requests ahead get from these leases."""
+        """The grants of requests ahead from these leases."""
         self._soon: list[tuple[datetime, Grant]] = []
-        """What requests ahead get when leases end; and from when on."""
+        """The grants of requests ahead when leases end; and from when on."""
 
     def decide(
         self, waiting: Waiting, position: int, expected_source: NodeName | None = None, *, explained: bool = False
@@ -347,7 +347,7 @@ class QueuePlan:
         return found, plan
 
     def _grants_ahead(self) -> list[Grant]:
-        """What requests ahead get of leases that yield to them, and of pending returns."""
+        """The grants of requests ahead from leases that yield to them, and from pending returns."""
         if not self._soon:
             return self._for_those
         back = coming_back(self._leases, self._now)

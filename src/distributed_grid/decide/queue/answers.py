@@ -1,4 +1,4 @@
-"""What would happen to a request, and why: from the functions that will decide it, and from nothing else."""
+"""Predictions of what would happen to a request, and why: only from the functions that will decide it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class NodeReason:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What happens if this request is made now."""
+    """The prediction for a request that is made now."""
 
     ask: Ask
     grant: Grant | None

@@ -33,7 +33,7 @@ _FORGOTTEN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a team used: its part of the cluster, in seconds, weighted as of `at`."""
+    """A team's usage: its part of the cluster, in seconds, weighted as of `at`."""
 
     used: float
     at: datetime
@@ -63,7 +63,7 @@ def charged(
 
 
 def burden(team: Team, accounts: Mapping[str, Account], now: datetime) -> float:
-    """What a team used lately, divided by its weight: the lower, the sooner its turn."""
+    """A team's recent usage, divided by its weight: the lower, the sooner its turn."""
     account = accounts.get(team.name)
     used = 0.0 if account is None else _weight(account, now)
     return used / team.weight if team.weight > 0 else math.inf  # without a weight: after all other teams
@@ -103,7 +103,7 @@ RECENT_CHECKPOINT: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request competes with, against other requests and against leases."""
+    """The claim of a request, with which it competes against other requests and against leases."""
 
     team: str
     is_guaranteed: bool
@@ -118,7 +118,7 @@ class Claim:
 
 
 class Guarantees:
-    """What is left of each team's guarantee, while requests are counted one after the other.
+    """The rest of each team's guarantee, while requests are counted one after the other.
 
     A request counts as a whole: it is within the guarantee if all that it asks for is. Its companions (the CPU of a
     GPU) are then guaranteed with it. They still count as held, like all that a team has.

@@ -230,7 +230,7 @@ def plan_relief(
     teams: Teams | None = None,
     given_up: Collection[Lease] = (),
 ) -> Mapping[str, int]:
-    """What to reclaim so that a lender has room for what it wants itself, or for as much of that as possible.
+    """The amounts to reclaim so that a lender has room for its own needs, or for as much of them as possible.
 
     By lease id, in the order in which they yield: how many units are enough; a transfer may give up a part.
 

@@ -116,7 +116,7 @@ class Standing:
     capacity: Snapshot
     """After pending returns."""
     held: Usage
-    """What teams hold, without pending returns."""
+    """The amounts that teams hold, without pending returns."""
 
 
 class LenderPreemption:

@@ -31,7 +31,7 @@ from distributed_grid.model.resources import ResourceVector, describe, scale
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What would help one node: all of the kinds of one of `helps`, in order of preference."""
+    """One node's need: all of the kinds of one of `helps` would meet it, in order of preference."""
 
     node: NodeName
     cause: Cause
@@ -71,7 +71,7 @@ def _foreseen(seen: Observed, streaks: Streaks) -> Iterator[Need]:
 
 
 def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause, why: str) -> Iterator[Need]:
-    """What brings the use down, at most as much again as the node has.
+    """The amount that brings the use down, at most as much again as the node has.
 
     A node that lends the kind gets its own back instead.
     """
@@ -92,7 +92,7 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
 
 
 def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
-    """What lets waiting work start on the one node that it waits for: as much of it as possible, or one."""
+    """The amount that lets waiting work start on the one node that it waits for: as much of it as possible, or one."""
     shape, node = demand.pending.shape, seen.nodes.get(name)
     if node is None or not node.alive or not fits_on_one_node(shape):
         return
@@ -111,7 +111,8 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
 
 
 def _room(seen: Observed, node: Node, shape: Shape, kind: str) -> int:
-    """What is free, and what may be borrowed: at most as much again as the node has, or what one of these needs."""
+    """The free amount, and the amount that may be borrowed: at most as much again as the node has, or one of these
+    needs."""
     mine = seen.own_leases(node.name, kind, Cause.DEMAND)
     if kind not in MOVABLE or any(seen.is_young(lease) for lease in mine):
         return node.free[kind]
@@ -137,7 +138,7 @@ _MOST_TRIED: Final = 16
 def borrowings(
     seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
 ) -> Iterator[tuple[Borrow, ...]]:
-    """What to borrow: each item is one node's need, whose parts only help together.
+    """The loans to make: each item is one node's need, and its parts only help together.
 
     In one round, no node lends twice or lends what it gets: the next round sees what a loan changed. `lending`: the
     nodes that already lend in this round; further lenders are added.

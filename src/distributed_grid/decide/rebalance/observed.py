@@ -1,4 +1,4 @@
-"""What a round of rebalancing looks at and remembers.
+"""The view of a round of rebalancing, and the counts that it remembers.
 
 It looks at nodes' own use, shortages, and leases that grid made by itself. It remembers for how many rounds in a row
 something has been true. One round alone changes nothing.
@@ -62,7 +62,7 @@ def _measured_over(snapshot: NodeSnapshot, kind: str) -> float:
 
 
 MOVABLE: Final = (CPU, MEMORY)
-"""The kinds that grid moves without being asked. GPUs cannot move, and a custom resource may stand for something of the
+"""The kinds that grid moves without a request. GPUs cannot move, and a custom resource may stand for something of the
 machine."""
 
 Thresholds = Mapping[str, Threshold]
@@ -80,7 +80,7 @@ def short_by(kind: str, use: float, capacity: int, threshold: Threshold) -> int:
 
 
 def gap(shape: Shape, node: Node, count: int = 1) -> ResourceVector:
-    """What a node lacks to start `count` of these at once."""
+    """The capacity that a node lacks to start `count` of these at once."""
     return short_of(node, *(bundle.needs for bundle in shape.bundles), count=count)
 
 
@@ -90,7 +90,7 @@ def fits_on_one_node(shape: Shape) -> bool:
 
 
 def find_lender(ask: Ask, capacity: Snapshot, rules: Rules, *, least: int) -> Grant | Refused:
-    """A grant of what is asked, or else of the most that one node can lend, if that is at least `least`."""
+    """A grant of the requested amount, or else of the most that one node can lend, if that is at least `least`."""
     plan = plan_grant(ask, capacity, capacity.usage, rules)
     if isinstance(plan, Grant):
         return plan
@@ -171,7 +171,7 @@ class Observed:
         return self.now - lease.allocated_at < timedelta(seconds=self.numbers.min_hold_s)
 
     def own_leases(self, target: NodeName, kind: str, *causes: Cause) -> list[Lease]:
-        """What grid borrowed for a node by itself and has not given back, for these causes or for any."""
+        """The leases that grid made for a node without a request and has not returned, for these causes or for any."""
         return [
             lease
             for lease in self.leases
@@ -183,7 +183,7 @@ class Observed:
 
 
 def is_own(lease: Lease) -> bool:
-    """Whether grid made the lease without being asked."""
+    """Whether grid made the lease without a request."""
     return lease.cause not in (Cause.ASKED, Cause.SCHEDULED)
 
 

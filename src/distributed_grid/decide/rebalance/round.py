@@ -43,7 +43,7 @@ __all__ = ["OWN_LEASE_S", "Forecasts", "Observed", "Streaks", "rebalance"]
 
 
 def rebalance(seen: Observed, before: Streaks, rules_for: RulesFor) -> tuple[tuple[Action, ...], Streaks]:
-    """What to do now, and what to remember for the next round.
+    """The actions for now, and the counts to remember for the next round.
 
     1. Lenders that need their own capacity are protected: under every policy, in every mode.
     2. What grid borrowed and no longer needs is returned: also when the policy was changed since.
@@ -117,7 +117,7 @@ def protections(
 
 
 def _wanted_by(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
-    """What a lender should have free for its own work, of the kinds that it lent; and why."""
+    """The amounts that a lender should have free for its own work, of the kinds that it lent; and why."""
     lent = seen.usage.lent_by(name)
     if not lent:
         return lent, ""

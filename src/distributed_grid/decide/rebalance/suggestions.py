@@ -76,28 +76,28 @@ _MOST_REASONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """What can be done, in words; and the request that does it, if there is one."""
+    """A remedy in words; and the request for it, if there is one."""
 
-    told: str
+    text: str
     ask: Ask | None = None
     command: str | None = None
     because: str = ""
     """Why no node helps, by node."""
 
 
-def who_helps(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> Help:
-    """The node that can lend what is asked, or part of it; else what would let one lend."""
+def find_help(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> Help:
+    """The node that can lend the requested amount, or part of it; else the change that would let one lend."""
     rules = rules_for(ask)
     if ask.delivery == Delivery.TRANSFER and rules.no_transfers_because is not None:
         return Help(f"capacity cannot be moved to {ask.target}", because=rules.no_transfers_because)
     short = may_not_lend(seen, ask.kind) - {ask.target}
     plan = find_lender(ask, seen.without(short), rules, least=least)
     if isinstance(plan, Refused):
-        return _nobody(seen, plan, short, rules, least)
+        return _no_lender(seen, plan, short, rules, least)
     asked = replace(plan.ask, source=plan.source, delivery=_said(plan))
     verb = "lend" if plan.delivery.moves_totals else "reserve"
-    told = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
-    return Help(told, asked, command(asked))
+    text = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
+    return Help(text, asked, command(asked))
 
 
 def _said(plan: Grant) -> str | None:
@@ -105,7 +105,7 @@ def _said(plan: Grant) -> str | None:
     return None if plan.delivery.moves_totals or plan.ask.kind == GPU else str(plan.delivery)
 
 
-def _nobody(seen: Observed, refused: Refused, short: set[NodeName], rules: Rules, least: int) -> Help:
+def _no_lender(seen: Observed, refused: Refused, short: set[NodeName], rules: Rules, least: int) -> Help:
     ask = refused.ask
     others = [one for one in refused.refusals if one.code is not RefusalCode.IS_TARGET]
     reasons = [f"{one.node} {'needs it itself' if one.node in short else one.detail}" for one in others]
@@ -119,7 +119,7 @@ def _nobody(seen: Observed, refused: Refused, short: set[NodeName], rules: Rules
 
 
 def _remedy(seen: Observed, ask: Ask, rules: Rules, refusals: list[Refusal]) -> str:
-    """What a person could change, the easiest first: only what would let a node lend what is asked."""
+    """The easiest change that would let a node lend the requested amount."""
     limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
     for code in RefusalCode:
         if remedy := code.reason.remedy:
@@ -131,7 +131,7 @@ def _remedy(seen: Observed, ask: Ask, rules: Rules, refusals: list[Refusal]) -> 
 
 
 def _would_lend(seen: Observed, ask: Ask, rules: Rules, refusal: Refusal) -> bool:
-    """Whether the node could lend what is asked if the reason for its refusal were gone."""
+    """Whether the node could lend the requested amount if the reason for its refusal were gone."""
     node = seen.nodes[refusal.node]
     match refusal.code:
         case RefusalCode.COOLING_DOWN:
@@ -230,7 +230,7 @@ def _needs_it_itself(seen: Observed, name: NodeName, kind: str, use: float) -> b
 def _is_short(
     seen: Observed, name: NodeName, kind: str, value: float, trend: Trend | None, rules_for: RulesFor
 ) -> Suggestion:
-    helped = who_helps(seen, _ask_for_use(seen, name, kind, value), rules_for, least=scale(kind))
+    helped = find_help(seen, _ask_for_use(seen, name, kind, value), rules_for, least=scale(kind))
     limit = seen.thresholds[kind]
     state = f"at {value:.0%}, above the limit of {limit.high:.0%}"
     if value < limit.high:
@@ -239,7 +239,7 @@ def _is_short(
         node=name,
         kind=kind,
         cause=Cause.PRESSURE,
-        what=f"{name} is short of {_WORDS[kind]}; {helped.told}",
+        what=f"{name} is short of {_WORDS[kind]}; {helped.text}",
         reason=_joined(f"{kind} is {state}{_heading(trend)}", helped.because),
         confidence=1.0,
         how_sure="certain: measured",
@@ -271,7 +271,7 @@ def _will_be_short(
     trend: Trend | None,
     rules_for: RulesFor,
 ) -> Suggestion:
-    helped = who_helps(seen, _ask_for_use(seen, name, kind, forecast.value), rules_for, least=scale(kind))
+    helped = find_help(seen, _ask_for_use(seen, name, kind, forecast.value), rules_for, least=scale(kind))
     now = seen.value(name, kind)
     is_now = "" if now is None else f" (now {now:.0%}{_heading(trend)})"
     minutes = math.ceil(forecast.horizon_s / 60 - 0.5)
@@ -279,7 +279,7 @@ def _will_be_short(
         node=name,
         kind=kind,
         cause=Cause.FORECAST,
-        what=f"{name} will run out of {_WORDS[kind]} in about {minutes} minutes; {helped.told}",
+        what=f"{name} will run out of {_WORDS[kind]} in about {minutes} minutes; {helped.text}",
         reason=_joined(
             f"{kind} at {forecast.value:.0%} is expected then, the limit is {seen.thresholds[kind].high:.0%}{is_now}",
             helped.because,
@@ -342,7 +342,7 @@ def _lacks(seen: Observed, demand: Demand, node: Node, kind: str, rules_for: Rul
     lacking = shape.needs[kind] if kind == GPU else gap(shape, node)[kind]
     units = -(-lacking // scale(kind)) * scale(kind)
     delivery = None if kind == GPU else "transfer"
-    helped = who_helps(seen, Ask(node.name, kind, units, delivery=delivery), rules_for, least=units)
+    helped = find_help(seen, Ask(node.name, kind, units, delivery=delivery), rules_for, least=units)
     what = "placement group" if shape.is_group else "task"
     waiting = f"{count} {what}s have" if count != 1 else f"{count} {what} has"
     waited = span(demand.waited(seen.now).total_seconds())
@@ -351,7 +351,7 @@ def _lacks(seen: Observed, demand: Demand, node: Node, kind: str, rules_for: Rul
         node=node.name,
         kind=kind,
         cause=Cause.DEMAND,
-        what=f"{waiting} waited {waited} for {describe(kind, shape.needs[kind])} on {node.name}; {helped.told}",
+        what=f"{waiting} waited {waited} for {describe(kind, shape.needs[kind])} on {node.name}; {helped.text}",
         reason=_joined(demand.detail, elsewhere, helped.because),
         confidence=1.0,
         how_sure="certain: it waits in Ray's queues",

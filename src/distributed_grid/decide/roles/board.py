@@ -33,7 +33,7 @@ def _each(kind: str) -> float:
 
 
 Quotas = dict[str, dict[str, int]]
-"""What is left of each pool's quota, by pool and kind."""
+"""The rest of each pool's quota, by pool and kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What follows when an actor of a run fails.
+"""The verdict on failed actors of a run.
 
 The actor restarts, alone or with its gang; the run continues without it; or the run ends. If a process hosts several
 roles, all of them fail with it. The strictest of their policies applies, and each role's budget is charged.
@@ -26,7 +26,7 @@ _RESTARTS: Final = (FailurePolicy.RESTART_GANG, FailurePolicy.RESTART)
 
 
 def judge_failures(failures: Iterable[Failure], workload: Workload) -> tuple[Verdict, ...]:
-    """What to do about actors that failed at the same time, for example because their node died.
+    """The verdicts on actors that failed at the same time, for example because their node died.
 
     Each failure is judged by the state before all of them, so a gang that lost several members restarts once. If one
     failure ends the workload, nothing else is done.
@@ -45,7 +45,7 @@ def judge_failures(failures: Iterable[Failure], workload: Workload) -> tuple[Ver
 
 
 def judge_failure(failure: Failure, workload: Workload) -> Verdict:
-    """What to do about one actor that failed."""
+    """The verdict on one failed actor."""
     group = next(group for group in workload.together if failure.role in [role.name for role in group])
     process = group[0].colocation_group is not None and group[0].colocation == Colocation.PROCESS
     hosted = group if process else tuple(role for role in group if role.name == failure.role)
@@ -60,10 +60,10 @@ def judge_failure(failure: Failure, workload: Workload) -> Verdict:
         return Verdict(Act.RESTART_GANG, names, failure.index, f"{_what_failed(failure, who)}; {then}")
     names = tuple(role.name for role in hosted)
     if policy is FailurePolicy.RESTART:
-        told = f"{_what_failed(failure, who)}; it restarts{_nth_restart(failure, hosted)}"
-        return Verdict(Act.RESTART, names, failure.index, told)
-    told = f"{_what_failed(failure, who)}; the run continues with {failure.left or 'none'} of {hosted[0].name}"
-    return Verdict(Act.GO_ON, names, failure.index, told)
+        message = f"{_what_failed(failure, who)}; it restarts{_nth_restart(failure, hosted)}"
+        return Verdict(Act.RESTART, names, failure.index, message)
+    message = f"{_what_failed(failure, who)}; the run continues with {failure.left or 'none'} of {hosted[0].name}"
+    return Verdict(Act.GO_ON, names, failure.index, message)
 
 
 def restart_at(nth: int, *, began: float, now: float) -> float:

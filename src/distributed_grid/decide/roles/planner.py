@@ -46,7 +46,7 @@ _SIXTEENTH: Final = GB // 16
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What has to be added, by node and by pool; and what the nodes have left then."""
+    """The amounts to add, by node and by pool; and what the nodes have left then."""
 
     nodes: Mapping[NodeName, ResourceVector]
     pools: Mapping[str, ResourceVector]
@@ -99,7 +99,8 @@ def remedies(board: Board, tries: tuple[Try, ...]) -> Iterator[Remedy]:
 
 
 def _lack(board: Board, found: Try) -> Lack | None:
-    """What the pools lack for all units; then each unit without a place goes to the node that lacks the least."""
+    """The amounts that the pools lack for all units; then each unit without a place goes to the node that lacks the
+    least."""
     left, unplaced = found.copy(), list(found.unplaced)
     pools = _pools_lack(board, left, unplaced)
     nodes: dict[int, ResourceVector] = {}
@@ -164,8 +165,8 @@ def _boost(board: Board, lack: Lack, trying: Trying) -> Remedy | None:
         boosts.append(SuggestedBoost(target, source, kind, units))
     if not trying.fits(board.with_more(moved, {})):
         return None
-    told = _and([f"{one.source} lends {one.target} {describe(one.kind, one.units)}" for one in boosts])
-    return Remedy(RemedyKind.BOOST, f"if {told}, it fits", lack.missing(), tuple(boosts))
+    loans = _and([f"{one.source} lends {one.target} {describe(one.kind, one.units)}" for one in boosts])
+    return Remedy(RemedyKind.BOOST, f"if {loans}, it fits", lack.missing(), tuple(boosts))
 
 
 def _lender(
@@ -191,13 +192,13 @@ def _shrink(board: Board, best: Try, trying: Trying) -> Iterator[Remedy]:
     """For one class at a time, the largest count with which everything fits. Classes with unplaced units come first."""
     numbers = [number for number, one in enumerate(board.classes) if one.least]
     numbers.sort(key=lambda number: not best.unplaced[number])
-    told = 0
+    offered = 0
     for number in numbers[:_MOST_CLASSES]:
         one = board.classes[number]
         most = _most_that_fits(board, number, trying)
-        if most is None or told == _MOST_SHRUNK:
+        if most is None or offered == _MOST_SHRUNK:
             continue
-        told += 1
+        offered += 1
         who = _and(list(one.names))
         said = f"with {most} instead of {one.least} of {who}" if most else f"without {who}"
         yield Remedy(RemedyKind.SHRINK, f"{said}, it fits", counts=dict.fromkeys(one.names, most))
@@ -309,18 +310,18 @@ def _nearest(board: Board, best: Try | None, number: int) -> str:
     room = board.room if best is None else best.room
     lacks = room.lacks(board.classes[number].needs)
     cost = np.where(board.allowed[number], worth_by_node(lacks), np.inf)
-    told = [
+    nearest = [
         f"{room.names[row]} lacks {ResourceVector({k: int(column[row]) for k, column in lacks.items()}).describe()}"
         for row in np.argsort(cost, kind="stable")[:_NEAREST]
         if np.isfinite(cost[row])
     ]
-    return _few(told, int(np.isfinite(cost).sum()))
+    return _few(nearest, int(np.isfinite(cost).sum()))
 
 
-def _few(told: Sequence[str], of: int) -> str:
+def _few(items: Sequence[str], of: int) -> str:
     """The first few of `of` items, and how many more there are."""
     more = f", and {of - _NEAREST} more nodes" if of > _NEAREST else ""
-    return ", ".join(told[:_NEAREST]) + more
+    return ", ".join(items[:_NEAREST]) + more
 
 
 def plan_workload(workload: Workload, inventory: Inventory) -> Placement | DoesNotFit:

@@ -192,7 +192,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What follows failures."""
+    """The consequences of failures."""
 
     notes: tuple[str, ...]
     fatal: str = ""
@@ -204,7 +204,8 @@ class Recovery:
 def recover(
     processes: Processes, failed: Mapping[str, Failing], failures: Mapping[str, int], workload: Workload, now: float
 ) -> Recovery:
-    """What follows when these processes fail at the same time. `failures`: how many each role has had, with these."""
+    """The consequences when these processes fail at the same time. `failures`: how many each role has had, with
+    these."""
     reports = [_failure(processes, processes[name], failing, failed, failures) for name, failing in failed.items()]
     verdicts = judge_failures(reports, workload)
     notes = tuple(verdict.reason for verdict in verdicts)

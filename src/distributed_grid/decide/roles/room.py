@@ -52,7 +52,7 @@ class Room:
         return self.devices.setdefault(left, np.zeros(len(self), dtype=np.int64))
 
     def column(self, kind: str) -> Units:
-        """What every node has left of a kind."""
+        """The amount of a kind that every node has left."""
         found = np.zeros(len(self), dtype=np.int64)
         if kind == GPU:
             for left, count in self.devices.items():
@@ -61,7 +61,8 @@ class Room:
         return self.free.get(kind, found)
 
     def offers(self, kind: str, units: int) -> Units:
-        """What each node offers of a kind to a unit that needs `units`. For GPUs: whole devices, or the emptiest."""
+        """The amount of a kind that each node offers to a unit that needs `units`. For GPUs: whole devices, or the
+        emptiest."""
         if kind != GPU:
             return self.column(kind)
         if units >= _ONE:

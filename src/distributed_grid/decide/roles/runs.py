@@ -41,8 +41,8 @@ def counts_for(record: Record, role: str, count: int) -> dict[str, int]:
     """
     name = record["name"]
     if is_over(record) or record["state"] == RunState.STOPPING:
-        told = [record["why"]] if record["why"] else []
-        raise RoleRunOver(f"The run {name} is {record['state']}", because=told, try_next=f"grid roles status {name}")
+        reasons = [record["why"]] if record["why"] else []
+        raise RoleRunOver(f"The run {name} is {record['state']}", because=reasons, try_next=f"grid roles status {name}")
     by_name = {one["role"]: one for one in record["roles"]}
     if (found := by_name.get(role)) is None:
         raise RoleNotFound(f"The run {name} has no role {role!r:.80}", because=[f"it has {', '.join(by_name)}"])
@@ -87,7 +87,7 @@ def is_held_for(run: str, lease: Lease) -> bool:
 class Reached:
     """A role's progress towards a requested count."""
 
-    told: str
+    progress: str
     done: bool = False
     stuck: bool = False
     """Its owner knows the request and nothing moves: there is no room, or something else sets the count."""
@@ -103,10 +103,10 @@ def reached(seen: RoleRun, role: str, count: int) -> Reached:
         because = f" ({found['scaling']})" if found["scaling"] else ""
         return Reached(f"{role}: the run wants {found['wanted']}, not {count}{because}", stuck=True)
     there = [one for one in seen["members"] if one["role"] == role and one["state"] not in ("gone", LEAVING)]
-    told = f"{role}: {found['up']} of {count} up"
+    progress = f"{role}: {found['up']} of {count} up"
     if len(there) == found["up"] == count:
-        return Reached(told, done=True)
-    return Reached(told, stuck=len(there) < count and all(one["state"] == "up" for one in there))
+        return Reached(progress, done=True)
+    return Reached(progress, stuck=len(there) < count and all(one["state"] == "up" for one in there))
 
 
 def _many(count: int) -> str:

@@ -26,7 +26,7 @@ class NoReading:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """What is kept from one reading to the next. Times are seconds of a monotonic clock."""
+    """The state between two readings. Times are seconds of a monotonic clock."""
 
     beyond: Way | None = None
     """The threshold that the signal was beyond at the last reading."""
@@ -43,7 +43,7 @@ class Scaled:
     wanted: int
     reason: str
     """Why the count changes, for people; empty if it does not."""
-    told: str
+    state_text: str
     """The current state in words, whether the count changes or not."""
     enough: bool = False
     """The signal was read, and needs no more members than there are."""

@@ -21,7 +21,7 @@ class UnitClass:
     roles: tuple[RoleSpec, ...]
     kind: UnitKind
     needs: ResourceVector
-    """What one unit needs."""
+    """The needs of one unit."""
     members: tuple[tuple[str, ResourceVector], ...]
     least: int
     most: int

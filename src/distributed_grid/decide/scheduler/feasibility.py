@@ -37,7 +37,7 @@ class Sought:
 
     request: SchedulingRequest
     needs: ResourceVector
-    """What a place takes, including companions."""
+    """The amounts that a place takes, including companions."""
     target: NodeName
     columns: NodeColumns
     boosts: tuple[BoostRoom, ...] = ()
@@ -172,8 +172,8 @@ def why_not(sought: Sought, name: NodeName) -> str:
         code = RefusalCode.COOLING_DOWN
     if code is not None:
         return code.message(columns.facts(row, sought.target) or {})
-    if told := _why_not_allowed(sought, row):
-        return _ruled_out(told)
+    if reason := _why_not_allowed(sought, row):
+        return _ruled_out(reason)
     if fits_itself(sought, row) or (is_home and sought.carrier() is not None):
         return ""
     return _lacking(sought, row)
@@ -202,11 +202,11 @@ def _parts(affinity: Affinity) -> Iterator[str]:
 
 
 def _lacking(sought: Sought, row: int) -> str:
-    if told := sought.columns.why_lacking(row, sought.target, sought.needs):
+    if reason := sought.columns.why_lacking(row, sought.target, sought.needs):
         boosts = (
             f", and no boost of {len(sought.boosts)} has room for it" if row == sought.home and sought.boosts else ""
         )
-        return told + boosts
+        return reason + boosts
     waits_longer = sought.columns.names[row] in sought.earmarked
     ahead = "a task that has waited longer" if waits_longer else "requests ahead of it, or was taken meanwhile"
     return RefusalCode.OTHERS_AHEAD.message({"ahead": ahead})

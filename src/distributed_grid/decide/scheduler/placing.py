@@ -160,4 +160,4 @@ def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
 
 def refusals(sought: Sought) -> dict[NodeName, str]:
     """The reason for each node that cannot carry the task."""
-    return {name: told for name in sought.columns.names if (told := why_not(sought, name))}
+    return {name: reason for name in sought.columns.names if (reason := why_not(sought, name))}

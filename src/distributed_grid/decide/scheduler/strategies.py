@@ -27,8 +27,8 @@ Scorer = Callable[[NodeColumns, Sought], Floats]
 class Strategy:
     name: str
     scorer: Scorer
-    told: str
-    """What it prefers, in one line."""
+    summary: str
+    """Its preference, in one line."""
 
 
 REGISTERED: Final[dict[str, Strategy]] = {}
@@ -39,12 +39,12 @@ def strategies() -> Mapping[str, Strategy]:
     return MappingProxyType(REGISTERED)
 
 
-def register_strategy(name: str, told: str = "") -> Callable[[Scorer], Scorer]:
+def register_strategy(name: str, summary: str = "") -> Callable[[Scorer], Scorer]:
     """Add or replace a strategy in this process. By default, its docstring's first line says what it prefers."""
 
     def register(scorer: Scorer) -> Scorer:
         known = strategy_name(name)
-        REGISTERED[known] = Strategy(known, scorer, told or (scorer.__doc__ or known).strip().splitlines()[0])
+        REGISTERED[known] = Strategy(known, scorer, summary or (scorer.__doc__ or known).strip().splitlines()[0])
         return scorer
 
     return register

@@ -36,13 +36,13 @@ class NodeColumns:
         count = len(self.names)
         self.total: dict[str, Units] = {}
         self.own: dict[str, Units] = {}
-        """What the node's own tasks can have."""
+        """The capacity that the node's own tasks can have."""
         self.lend: dict[str, Units] = {}
-        """What other nodes' tasks can have, by the node's limits and headroom."""
+        """The capacity that other nodes' tasks can have, by the node's limits and headroom."""
         self.promised: dict[str, Units] = {}
-        """What was promised since the amounts were read."""
+        """The amounts promised since the others were read."""
         self.pending: dict[str, Units] = {}
-        """What waits in Ray's queues for exactly this node."""
+        """The demand in Ray's queues for exactly this node."""
         self.pressure: dict[str, Floats] = {kind: np.full(count, np.nan) for kind in BUILT_IN}
         """0..1 as measured; NaN: unknown."""
         self.cost = np.ones(count)
@@ -134,7 +134,7 @@ class NodeColumns:
     # -- questions ------------------------------------------------------------------------------------------
 
     def rooms(self, kind: str, target: int, units: int = 1) -> Units:
-        """What a task of the target that needs so many units can have on each node."""
+        """The amount that each node offers to a task of the target that needs so many units."""
         if kind not in self.total:
             return np.zeros(len(self), dtype=np.int64)
         found: Units = self.lend[kind] - self.promised[kind]
@@ -163,7 +163,7 @@ class NodeColumns:
         return known
 
     def facts(self, row: int, target: NodeName, kind: str = "", units: int = 0) -> NodeFacts | None:
-        """What a refusal's text may mention of a node, with what is promised there; None before its row is set."""
+        """The facts for a refusal's text about a node, including promises there; None before its row is set."""
         node = self._nodes[row]
         if node is None:
             return None

@@ -41,16 +41,16 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
     heavy = [one for one in weights if one[1] >= heavy_cores or one[2] >= heavy_memory]
     heavy.sort(key=lambda one: (-one[1], -one[2], one[0].pid))
     mounts, texts = mounts_here(), dict[str, str]()
-    told = (describe(stat, stats, cores, wanted, mounts, texts) for stat, _, _ in heavy[:_MOST])
-    return {"machine": machine(), "processes": [one for one in told if one is not None]}
+    described = (describe(stat, stats, cores, wanted, mounts, texts) for stat, _, _ in heavy[:_MOST])
+    return {"machine": machine(), "processes": [one for one in described if one is not None]}
 
 
 def look_at(pid: int) -> dict[str, Any]:
     """The same facts for one process, heavy or not; empty if there is no such process."""
     stats, cores, wanted = _measured(lambda seen: tree(pid, seen))
     stat = stats.get(pid)
-    told = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here(), {})
-    return {"machine": machine(), "processes": [] if told is None else [told]}
+    described = None if stat is None or stat.is_kernel else describe(stat, stats, cores, wanted, mounts_here(), {})
+    return {"machine": machine(), "processes": [] if described is None else [described]}
 
 
 def find_here(paths: list[str]) -> dict[str, Any]:

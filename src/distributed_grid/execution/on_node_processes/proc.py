@@ -168,8 +168,8 @@ def uptime() -> float:
 
 
 def own_raylet() -> int:
-    told = os.environ.get("RAY_RAYLET_PID", "")
-    return int(told) if told.isdigit() and os.path.exists(f"/proc/{told}") else os.getppid()
+    pid = os.environ.get("RAY_RAYLET_PID", "")
+    return int(pid) if pid.isdigit() and os.path.exists(f"/proc/{pid}") else os.getppid()
 
 
 def network_mounts() -> list[str]:

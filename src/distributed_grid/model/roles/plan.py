@@ -28,7 +28,7 @@ class InventoryNode:
     closed: str = ""
     """Why the node cannot be used; empty if it can."""
     lends: ResourceVector = field(default_factory=ResourceVector)
-    """What it could lend to other nodes, by its limits; a part of what is free."""
+    """The part of the free capacity that it could lend to other nodes, by its limits."""
     gpu_parts: tuple[int, ...] = ()
     """Parts of GPUs that others are known to hold; each is on one device."""
 
@@ -116,12 +116,12 @@ class Member:
     role: str
     index: int
     resources: ResourceVector
-    """What it needs itself; in a process, the unit costs less than its members together."""
+    """Its own needs; in a process, the unit costs less than its members together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is placed as one; it becomes one bundle of a placement group."""
+    """Members that are placed as one; a unit becomes one bundle of a placement group."""
 
     node: NodeName
     kind: UnitKind
@@ -229,7 +229,7 @@ class Remedy:
     """A change that the planner tried, and with which everything fits."""
 
     kind: RemedyKind
-    told: str
+    text: str
     missing: tuple[Missing, ...] = ()
     boosts: tuple[SuggestedBoost, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -267,7 +267,7 @@ class DoesNotFit:
         return errors.DoesNotFit(
             self.headline,
             because=[reason.describe() for reason in self.reasons[:_MOST_REASONS]],
-            try_next=None if first is None else "; ".join([first.told, *first.commands]),
+            try_next=None if first is None else "; ".join([first.text, *first.commands]),
         )
 
 

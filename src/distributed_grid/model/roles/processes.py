@@ -1,4 +1,4 @@
-"""The processes of a run as frozen data: their states and legal changes, what happens to them, and what is to be done.
+"""The processes of a run as frozen data: their states and legal changes, the events, and the instructions.
 
 `decide/roles/processes.py` turns events into new states and instructions.
 """
@@ -134,7 +134,7 @@ class ProcessStatus:
 
     @property
     def life(self) -> int:
-        """Its current life; -1 between two lives, when its name is not in use."""
+        """The number of its current life; -1 between two lives, when its name is not in use."""
         return self.restarts if self.has_actor else -1
 
     @property

@@ -67,7 +67,7 @@ _EVERY_ROLE: Final[Mapping[str, object]] = {
 
 
 def documented_fields(*, colocated: bool, **said: Any) -> dict[str, Any]:
-    """Fields of a `RoleSpec`: the documented API's defaults, overridden by what was `said`.
+    """Fields of a `RoleSpec`: the documented API's defaults, overridden by `said`.
 
     A role of a colocation group that sets its own `max_concurrency` does not share that of its actor.
     """

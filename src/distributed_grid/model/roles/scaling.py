@@ -10,7 +10,7 @@ from distributed_grid.model.roles.checks import Problems, Wrong, mapping, name, 
 from distributed_grid.model.validators import flag, number
 
 QUEUE: Final = "queue"
-_LONGEST_TOLD: Final = 60
+_LONGEST_DESCRIPTION: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MethodSignal:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSignal:
-    """What a Prometheus server answers to a query: one number."""
+    """The answer of a Prometheus server to a query: one number."""
 
     prometheus: str
     """Its URL. It may contain a user and a password, so it is not shown."""
@@ -57,7 +57,7 @@ class PrometheusSignal:
 
     def describe(self) -> str:
         words = " ".join(self.query.split())
-        return words if len(words) <= _LONGEST_TOLD else f"{words[: _LONGEST_TOLD - 3]}..."
+        return words if len(words) <= _LONGEST_DESCRIPTION else f"{words[: _LONGEST_DESCRIPTION - 3]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Scaling:
 
     @property
     def source(self) -> Signal:
-        """Where the signal comes from."""
+        """The source of the signal."""
         return signal(self.signal)
 
     @property

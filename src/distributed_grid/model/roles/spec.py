@@ -1,4 +1,4 @@
-"""A role: a named kind of actor in a workload, what each actor needs, where it may run, and what follows a failure."""
+"""A role: a named kind of actor in a workload, with its needs, its placement and its failure policy."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class Colocation(StrEnum):
-    """What members of a colocation group share."""
+    """How members of a colocation group share a place."""
 
     PROCESS = "process"
     """One actor hosts an instance of each role. For each kind, it costs what its most demanding member needs."""
@@ -95,7 +95,7 @@ class FailurePolicy(StrEnum):
 
 
 class ConcurrencyOf(StrEnum):
-    """What `max_concurrency` limits."""
+    """The calls that `max_concurrency` limits."""
 
     ROLE = "role"
     """The calls of this role."""
@@ -108,7 +108,7 @@ class RoleSpec:
     """One role. Invalid values raise an `InvalidRole` that names every problem at once."""
 
     role: str | Enum
-    """Any name, or an Enum member, whose value is used. `name` then has it as text."""
+    """A name, or a member of an Enum, which stands for its value. `name` has it as text."""
     cls: type | str | None = None
     """The class, or "module:Class", which is imported where the actor runs. None: for planning only."""
     config: object = field(default=None, hash=False)
@@ -170,7 +170,7 @@ class RoleSpec:
 
     @property
     def needs(self) -> ResourceVector:
-        """What one of its actors needs."""
+        """The needs of one of its actors."""
         given = {CPU: self.cpus, GPU: self.gpus, MEMORY: self.memory_gb, **self.resources}
         return ResourceVector({kind: units_of(kind, amount) for kind, amount in given.items() if amount})
 
@@ -194,7 +194,7 @@ class RoleSpec:
 
     @property
     def follows(self) -> Scaling | None:
-        """What sets the count while it runs."""
+        """The signal that sets the count while the role runs."""
         return None if self.scaling is None else Scaling.parse(self.scaling)
 
     def with_count(self, count: int | tuple[int, int]) -> "RoleSpec":

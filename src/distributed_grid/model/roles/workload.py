@@ -147,8 +147,8 @@ def _check_environment(problems: Problems, group: tuple[RoleSpec, ...]) -> None:
         for key, value in role.env.items():
             first = said.setdefault(key, role)
             if first.env[key] != value:
-                told = f"{first.name}, in the same process, sets it to something else"
-                problems.add((*_at(role, "env"), key), told)
+                conflict = f"{first.name}, in the same process, sets it to something else"
+                problems.add((*_at(role, "env"), key), conflict)
 
 
 def _check_names(problems: Problems, what: str, names: Iterable[str]) -> None:

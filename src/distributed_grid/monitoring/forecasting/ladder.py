@@ -193,7 +193,7 @@ class Method(Protocol):
 
 
 class Shared(Protocol):
-    """What all methods of a series share."""
+    """State that all methods of a series share."""
 
     def see(self, at: float, value: float) -> None: ...
 
@@ -266,7 +266,7 @@ class LadderForecaster:
         return Forecast(self._at, horizon_s, view.value, low, high, accuracy=accuracy, enough_history=view.is_bounded)
 
     def accuracies(self) -> tuple[Accuracy, ...]:
-        return tuple(told for rung in self._rungs if (told := rung.record.accuracy))
+        return tuple(accuracy for rung in self._rungs if (accuracy := rung.record.accuracy))
 
     def _view(self, horizon_s: float) -> "_View":
         """Between rungs, values are linear and errors grow like the root of time; beyond the last, only errors do."""

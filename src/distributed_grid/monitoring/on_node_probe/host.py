@@ -29,7 +29,7 @@ class Host:
         return {"cpus": float(len(allowed)), "used_s": used_s, "counter": f"the machine's CPUs {sorted(allowed)}"}
 
     def levels(self) -> dict[str, int]:
-        """What there is and what is used, in bytes, by the names that `HostReading` has for it."""
+        """Totals and use in bytes, by the field names of `HostReading`."""
         return self._memory() | self._disk()
 
     def _memory(self) -> dict[str, int]:
@@ -60,8 +60,8 @@ class Host:
 
 def session_folder(cmdline: str | None) -> str:
     """The folder of Ray's session that a raylet's command line names."""
-    told = (word.partition("--session_dir=") for word in (cmdline or "").split("\0"))
-    return next((folder for before, sign, folder in told if sign and not before), "/tmp")
+    options = (word.partition("--session_dir=") for word in (cmdline or "").split("\0"))
+    return next((folder for before, sign, folder in options if sign and not before), "/tmp")
 
 
 def busy_seconds(stat: str, allowed: Collection[int], ticks_per_s: int) -> float:

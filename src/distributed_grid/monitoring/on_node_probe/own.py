@@ -1,4 +1,4 @@
-"""What a node's own processes use: its raylet and everything below it.
+"""The use by a node's own processes: its raylet and everything below it.
 
 Below the raylet are its workers and the processes that they start, Ray's agents on the node, this probe, and grid's
 controller where it runs. The control service, the dashboard and drivers are not: they serve the cluster or a user and

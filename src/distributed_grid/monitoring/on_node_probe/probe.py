@@ -95,5 +95,5 @@ class Rate:
 
 def own_raylet() -> int:
     """The process id of this worker's raylet."""
-    told = os.environ.get("RAY_RAYLET_PID", "")
-    return int(told) if told.isdigit() and os.path.exists(f"/proc/{told}") else os.getppid()  # noqa: PTH110
+    pid = os.environ.get("RAY_RAYLET_PID", "")
+    return int(pid) if pid.isdigit() and os.path.exists(f"/proc/{pid}") else os.getppid()  # noqa: PTH110

@@ -101,7 +101,7 @@ class CpuTime:
         return process.born >= self._all_seen_at
 
     def _ended(self, now: Mapping[tuple[int, int], Process]) -> dict[int, int]:
-        """What was counted for ended processes, by the nearest living process above them."""
+        """The time that was counted for ended processes, by the nearest living process above them."""
         living = {process.pid for process in now.values()}
         above = {process.pid: process.parent for key, process in self._seen.items() if key not in now}
         counted: dict[int, int] = {}

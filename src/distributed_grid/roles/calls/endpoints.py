@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 Ref = Any
-"""What a transport returns for a call under way; with Ray, an ObjectRef."""
+"""A transport's reference to a call under way; with Ray, an ObjectRef."""
 _FEW: Final = 32
 
 
@@ -46,7 +46,7 @@ class Endpoint:
         self.concurrency = concurrency
         """How many calls the member works on at a time."""
         self.target: Any = None
-        """What the transport addresses; None while the member is away."""
+        """The transport's address of the member; None while the member is away."""
         self.busy = 0
         """Calls of all processes that run or wait on the member, as it last reported."""
         self.waited = 0

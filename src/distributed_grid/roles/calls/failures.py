@@ -7,7 +7,7 @@ from typing import Final
 from distributed_grid.errors import CallTimedOut, GridError, MemberFailed, MemberLost, UnknownMethod, did_you_mean
 from distributed_grid.roles.calls.endpoints import Endpoint
 
-_MOST_TOLD: Final = 10
+_MOST_LISTED: Final = 10
 _TAKE_ALONG: Final = (
     'Let Ray ship your modules: ray.init(runtime_env={"working_dir": "."}), or grid roles up --working-dir .'
 )
@@ -113,7 +113,7 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
     answered = asked - len(late)
     error = CallTimedOut(
         f"{answered} of {asked} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",
-        because=[error.message for error in late[:_MOST_TOLD] if error.because],
+        because=[error.message for error in late[:_MOST_LISTED] if error.because],
         try_next="The calls continue on the members. To wait longer: options(deadline_s=...).",
     )
     error.role, error.ranks = late[0].role, ranks
@@ -131,9 +131,9 @@ def check_method(role: str, method: str, known: Iterable[str]) -> None:
 def _others(errors: Sequence[GridError], did: str, asked: int) -> list[str]:
     if not errors:
         return []
-    told = [error.message for error in errors[:_MOST_TOLD]]
-    more = [f"and {len(errors) - _MOST_TOLD} more"] if len(errors) > _MOST_TOLD else []
-    return [f"{len(errors)} more of {asked} {did}", *told, *more]
+    messages = [error.message for error in errors[:_MOST_LISTED]]
+    more = [f"and {len(errors) - _MOST_LISTED} more"] if len(errors) > _MOST_LISTED else []
+    return [f"{len(errors)} more of {asked} {did}", *messages, *more]
 
 
 def _who(endpoint: Endpoint) -> str:
@@ -162,7 +162,7 @@ def _within(seconds: float | None) -> str:
 def _ranks(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    shown = [str(rank) for rank in ranks[:_MOST_TOLD]]
-    if len(ranks) > _MOST_TOLD:
-        return f"ranks {', '.join(shown)} and {len(ranks) - _MOST_TOLD} more"
+    shown = [str(rank) for rank in ranks[:_MOST_LISTED]]
+    if len(ranks) > _MOST_LISTED:
+        return f"ranks {', '.join(shown)} and {len(ranks) - _MOST_LISTED} more"
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

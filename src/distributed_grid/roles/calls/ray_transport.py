@@ -88,13 +88,13 @@ def held_results(actor_ids: Iterable[str]) -> dict[str, list[Ref]]:
 
 
 def _raised(error: ray.exceptions.RayTaskError) -> BaseException | None:
-    """What the method raised, if it could travel. Otherwise Ray replaces it with a plain error of its own."""
+    """The exception of the method, if it could travel. Otherwise Ray replaces it with a plain error of its own."""
     cause = error.__dict__.get("cause")
     return cause if isinstance(cause, BaseException) and type(cause) is not ray.exceptions.RayError else None
 
 
-def _plain(told: str) -> str:
-    return _COLOURS.sub("", told).strip()
+def _plain(text: str) -> str:
+    return _COLOURS.sub("", text).strip()
 
 
 def _actor_id(target: Any) -> str | None:

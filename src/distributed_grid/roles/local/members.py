@@ -106,8 +106,8 @@ class LocalProcessSet:
         New members that fail here are removed. Failures of other members are noted.
         """
         endpoints = [endpoint for role in self.registry.roles for endpoint in self.registry.endpoints(role)]
-        told = [endpoint for endpoint in endpoints if self._members[endpoint].wants_peers]
-        begun = [(endpoint, self._members[endpoint].tell(self._peers(endpoint))) for endpoint in told]
+        listeners = [endpoint for endpoint in endpoints if self._members[endpoint].wants_peers]
+        begun = [(endpoint, self._members[endpoint].tell(self._peers(endpoint))) for endpoint in listeners]
         try:
             self._wait([(endpoint, ref) for endpoint, ref in begun if endpoint in new], ON_PEERS)
         except BaseException:

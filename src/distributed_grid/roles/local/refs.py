@@ -101,7 +101,7 @@ class LocalRef(Future[Any], Stays):
 
     lost: str | None = None
     """Why its member was lost meanwhile."""
-    told = ""
+    trace = ""
     """The traceback of what the method raised."""
 
     def __await__(self) -> Any:
@@ -146,7 +146,7 @@ class LocalRef(Future[Any], Stays):
 
     def fail(self, error: BaseException) -> None:
         error.__traceback__ = _from_method_on(error.__traceback__)
-        self.told = "".join(traceback.format_exception(error)).rstrip()
+        self.trace = "".join(traceback.format_exception(error)).rstrip()
         with suppress(InvalidStateError):
             self.set_exception(error)
 

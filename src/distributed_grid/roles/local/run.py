@@ -195,5 +195,5 @@ class LocalRun:
             "events": self._events.rows(),
         }
 
-    def _note(self, told: str) -> None:
-        self._updated = self._events.note(told)
+    def _note(self, message: str) -> None:
+        self._updated = self._events.note(message)

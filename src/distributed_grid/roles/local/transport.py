@@ -100,7 +100,7 @@ class LocalTransport:
                 return ref.result()
             except Exception as unread:  # noqa: BLE001 (unpacking runs user code)
                 error = unread
-        raise member_failed(endpoint, method, error, ref.told or f"{type(error).__name__}: {error}")
+        raise member_failed(endpoint, method, error, ref.trace or f"{type(error).__name__}: {error}")
 
     def first_done(self, refs: Sequence[LocalRef], within_s: float | None) -> int | None:
         done = wait(refs, within_s, FIRST_COMPLETED).done

@@ -1,1 +1,1 @@
-"""What travels to other nodes, where nothing of grid is installed: the actors, their peers, their wrappers."""
+"""Code that travels to other nodes, where nothing of grid is installed: the actors, their peers, their wrappers."""

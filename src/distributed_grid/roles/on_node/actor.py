@@ -98,14 +98,14 @@ class Host:
         self._failed: dict[str, str] | None = None
         self._others: dict[str, list[ActorPeer]] = {}
         self._directory = Directory(place["namespace"])
-        self._told = 0
+        self._edition = 0
         self._telling = threading.Condition()
         for role, packed in zip(place["roles"], parts, strict=True):
             try:
                 self._instances[role] = make_instance(*unpacked(packed))
             except Exception as error:  # noqa: BLE001 (reported by `ready`)
-                told = "".join(traceback.format_exception(error))
-                self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": told}
+                trace = "".join(traceback.format_exception(error))
+                self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": trace}
                 return
 
     def _ready(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Host:
 
     def _meet(self, edition: int, others: Mapping[str, Sequence[tuple[int, str, int]]]) -> None:
         """The current members: by role, the rank, the actor's name, and how often it was restarted."""
-        if edition <= self._told:
+        if edition <= self._edition:
             return
         self._directory.update({name: life for members in others.values() for _, name, life in members})
         self._others = {
@@ -128,7 +128,7 @@ class Host:
             for role, members in others.items()
         }
         with self._telling:
-            self._told = edition
+            self._edition = edition
             self._telling.notify_all()
 
     def _instance(self, role: str) -> Any:
@@ -141,7 +141,7 @@ class Host:
 
     def _peers_of(self, role: str, edition: int) -> Peers:
         with self._telling:  # the notification arrives in another concurrency group
-            self._telling.wait_for(lambda: self._told >= edition)
+            self._telling.wait_for(lambda: self._edition >= edition)
         place = self._place
         size = max(len(self._others.get(role, ())), 1)
         me = Identity(role, place["index"], size, place["node"], place["run"])

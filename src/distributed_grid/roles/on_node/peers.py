@@ -1,4 +1,4 @@
-"""What a member knows: itself, the members of all roles, and the siblings in its process.
+"""A member's view of the run: itself, the members of all roles, and the siblings in its process.
 
 Travels to other nodes by value, so it imports only what Python ships, and Ray where Ray is there anyway.
 """

@@ -165,8 +165,8 @@ def spare_copy(cls: type, config: Any) -> tuple[bytes, str]:
     try:
         return packed_whole(cls, config), ""
     except Exception as error:  # noqa: BLE001 (pickling a module can raise anything)
-        told = f"{module.__name__} is not on this node, and its class {cls.__name__} cannot be sent: {said_by(error)}"
-        return b"", f"{told}. Install it there, or let Ray ship it: ray.init(runtime_env={{'working_dir': ...}})"
+        why = f"{module.__name__} is not on this node, and its class {cls.__name__} cannot be sent: {said_by(error)}"
+        return b"", f"{why}. Install it there, or let Ray ship it: ray.init(runtime_env={{'working_dir': ...}})"
 
 
 def _kinds_of(cls: type) -> dict[str, str]:

@@ -21,7 +21,7 @@ _TRIES: Final = 3
 """Another request may take the capacity between the look and the hold."""
 _LOOK_AGAIN_S: Final = 1.0
 _LOOK_S: Final = 0.5
-_MOST_TOLD: Final = 8
+_MOST_LISTED: Final = 8
 
 
 class Launching:
@@ -84,18 +84,20 @@ class Launching:
             (endpoint for endpoint in process.endpoints if endpoint.role == fault.role), process.endpoints[0]
         )
         error = did_not_start(endpoint, fault.why, fault.remote_traceback)
-        others = [f"{one.process.title} on {one.process.spec.node}: {one.why}" for one in faults[1:_MOST_TOLD]]
+        others = [f"{one.process.title} on {one.process.spec.node}: {one.why}" for one in faults[1:_MOST_LISTED]]
         error.because += tuple(others)
         return error
 
     def _timed_out(self, late: Sequence[ManagedProcess]) -> StartTimedOut:
         process_set: ProcessSet = self._p.process_set
-        told = [f"{process.title} on {process.spec.node}: {how_far(process.handle)}" for process in late[:_MOST_TOLD]]
-        more = [f"and {len(late) - _MOST_TOLD} more"] if len(late) > _MOST_TOLD else []
+        reasons = [
+            f"{process.title} on {process.spec.node}: {how_far(process.handle)}" for process in late[:_MOST_LISTED]
+        ]
+        more = [f"and {len(late) - _MOST_LISTED} more"] if len(late) > _MOST_LISTED else []
         up = len(process_set.by_name) - len(process_set.coming)
         return StartTimedOut(
             f"{up} of {len(process_set.by_name)} actors of {self._p.name} were up in time",
-            because=[*told, *more],
+            because=[*reasons, *more],
             try_next="If a constructor needs longer, raise startup_deadline_seconds of its role.",
         )
 

@@ -189,8 +189,8 @@ class ProcessSet:
         self._find_ports(processes, new=new_ports)
         self._variables = self._ranks({process.key for process in processes})
         self.send([(process, StartAsked()) for process in processes])
-        for process, told in self.introduce(processes):
-            process.steps += told
+        for process, greetings in self.introduce(processes):
+            process.steps += greetings
 
     def end(self, processes: Iterable[ManagedProcess], why: str) -> None:
         """End them for good."""
@@ -234,18 +234,18 @@ class ProcessSet:
         """The current step is done: take its outcome."""
         step, *process.steps = process.steps
         try:
-            told = ray.get(step)
+            outcome = ray.get(step)
         except ray.exceptions.RayTaskError as error:
             process.steps = []
             return Fault(process, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
         except Exception as error:  # noqa: BLE001 (whatever it is, the process is not up)
             process.steps = []
             return Fault(process, why_gone(error))
-        if isinstance(told, dict) and "failed" in told and process.status.pid is None:
-            if (failed := told["failed"]) is not None:
+        if isinstance(outcome, dict) and "failed" in outcome and process.status.pid is None:
+            if (failed := outcome["failed"]) is not None:
                 process.steps = []
                 return Fault(process, failed["error"], failed["role"], failed["traceback"], what="did not start")
-            self.send([(process, Constructed(told["pid"], tuple(told["gpus"])))])
+            self.send([(process, Constructed(outcome["pid"], tuple(outcome["gpus"])))])
         if not process.steps:
             self.send([(process, Ready())])
         return None
@@ -270,9 +270,9 @@ class ProcessSet:
     def introduce(self, processes: Iterable[ManagedProcess]) -> list[tuple[ManagedProcess, list[Any]]]:
         """Tell each process that defines `on_peers` of its peers. Returns each with references to the notifications."""
         asking = [(process, [role for role in process.key if self.hosting.greets(role)]) for process in processes]
-        told: list[tuple[ManagedProcess, list[Any]]] = []
+        begun: list[tuple[ManagedProcess, list[Any]]] = []
         if not any(greets for _, greets in asking):
-            return told
+            return begun
         others: dict[str, list[tuple[int, str, int]]] = {}
         for one in sorted(self.staying, key=lambda one: one.spec.index):
             for role in one.key:
@@ -282,8 +282,8 @@ class ProcessSet:
             if greets and process.handle is not None:
                 process.handle.grid_meet.remote(self._edition, others)
                 greetings = [getattr(process.handle, wire_name(role, GREETING)) for role in greets]
-                told.append((process, [greet.remote(self._edition) for greet in greetings]))
-        return told
+                begun.append((process, [greet.remote(self._edition) for greet in greetings]))
+        return begun
 
     def of_roles(self, roles: Iterable[str]) -> list[ManagedProcess]:
         """The processes that host one of these roles, by index, without those that are being removed."""

@@ -1,4 +1,4 @@
-"""What the parts of a run share: its current plan, its processes and what is held for them."""
+"""The state that the parts of a run share: its current plan, its processes and its holdings."""
 
 import time
 from collections import Counter
@@ -41,7 +41,7 @@ class RunParts:
     failures: Counter[str] = field(default_factory=Counter)
     events: Events = field(default_factory=Events)
     scaling: dict[str, str] = field(default_factory=dict)
-    """What a scaling role last did, and why."""
+    """The last state of each scaling role, in words."""
     short: dict[str, str] = field(default_factory=dict)
     """Why a role has, or had, fewer members than wanted."""
     failed_additions: Counter[str] = field(default_factory=Counter)
@@ -57,8 +57,8 @@ class RunParts:
         groups = (tuple(spec.name for spec in group) for group in self.workload.together)
         return next(names for names in groups if role in names)
 
-    def note(self, told: str) -> None:
-        self.events.note(told)
+    def note(self, message: str) -> None:
+        self.events.note(message)
 
     def late(self) -> list[Fault]:
         """The processes that should be up by now."""

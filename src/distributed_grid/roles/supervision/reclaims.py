@@ -46,7 +46,7 @@ class Reclaims:
             for held in self._p.held
             if held.boost_id is not None and (ending := self._p.places.asked(held)) is not None
         }
-        self._notified = {boost_id: told for boost_id, told in self._notified.items() if boost_id in asked}
+        self._notified = {boost_id: notified for boost_id, notified in self._notified.items() if boost_id in asked}
         for boost_id, (held, ending) in asked.items():
             if boost_id not in self._notified:
                 self._notified[boost_id] = self._tell(held, ending)
@@ -62,20 +62,22 @@ class Reclaims:
             f"the place of {self._who(held)} on {held.holding.node} is being returned: {why_it_ends(ending)}{until}"
         )
         notice = {"boost_id": held.boost_id, **ending}
-        told: list[Any] = []
+        refs: list[Any] = []
         has_all = bool(processes)
         for process in processes:
             hooks = [role for role in process.key if ON_RECLAIM in self._p.process_set.hosting.methods(role)]
             has_all = has_all and bool(hooks)
-            told += [getattr(process.handle, wire_name(role, ON_RECLAIM)).remote(notice) for role in hooks]
-        return _Notified(told, has_all)
+            refs += [getattr(process.handle, wire_name(role, ON_RECLAIM)).remote(notice) for role in hooks]
+        return _Notified(refs, has_all)
 
-    def _are_done(self, told: _Notified) -> bool:
+    def _are_done(self, notified: _Notified) -> bool:
         """Whether all members have answered True. A member that fails to answer keeps its place until the deadline."""
-        if told.waits:
-            answered, told.waits = ray.wait(told.waits, num_returns=len(told.waits), timeout=0, fetch_local=True)
-            told.may_go = told.may_go and all(_says_done(ref) for ref in answered)
-        return told.may_go and not told.waits
+        if notified.waits:
+            answered, notified.waits = ray.wait(
+                notified.waits, num_returns=len(notified.waits), timeout=0, fetch_local=True
+            )
+            notified.may_go = notified.may_go and all(_says_done(ref) for ref in answered)
+        return notified.may_go and not notified.waits
 
     def _in(self, held: Held) -> list[ManagedProcess]:
         there = [one for one in self._p.process_set.by_name.values() if one.held is held]

@@ -66,9 +66,9 @@ class Followed(Protocol):
 
     @property
     def scaling(self) -> dict[str, str]:
-        """What a scaling role last did, and why."""
+        """The last state of each scaling role, in words."""
 
-    def note(self, told: str) -> None: ...
+    def note(self, message: str) -> None: ...
 
 
 class SignalReader:
@@ -84,10 +84,10 @@ class SignalReader:
             calls = [process.running + process.queue for process in self._p.process_set.of_roles([role.name])]
             return sum(calls) / len(calls) if calls else 0.0
         if isinstance(source, MethodSignal):
-            told = self._group(source.role).options(deadline_s=ANSWER_S).call(source.method)
-            if not told:
+            values = self._group(source.role).options(deadline_s=ANSWER_S).call(source.method)
+            if not values:
                 raise GridError(f"{source.role} has no members")
-            return sum(map(float, told)) / len(told)
+            return sum(map(float, values)) / len(values)
         if isinstance(source, CallableSignal):
             return float(source.function())
         return _ask(source)
@@ -116,10 +116,10 @@ def instant_query(server: str, query: str, within_s: float) -> dict[str, Any]:
     except (URLError, OSError) as error:
         raise GridError(f"Prometheus cannot be reached: {getattr(error, 'reason', error)}") from None
     try:
-        told = json.loads(content)
-        if status == 200 and told["status"] == "success":
-            return dict(told["data"])
-        why = told.get("error", "no reason is given")
+        body = json.loads(content)
+        if status == 200 and body["status"] == "success":
+            return dict(body["data"])
+        why = body.get("error", "no reason is given")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise GridError(f"the server does not answer as Prometheus does (status {status})") from None
     raise GridError(f"Prometheus answers with {status}: {why}")
@@ -187,7 +187,7 @@ class Following:
                 now=now,
             )
             self._states[role.name] = found.state
-            self._p.scaling[role.name] = found.told
+            self._p.scaling[role.name] = found.state_text
             if found.wanted != present:
                 self._p.note(f"{role.name}: {found.reason}")
             # Enough: members that could not be added before are no longer wanted.

@@ -44,7 +44,7 @@ class PeerNotifier:
     def __init__(self, parts: RunParts) -> None:
         self._p = parts
         self._known: frozenset[tuple[str, int]] = frozenset()
-        self._told: dict[Any, ManagedProcess] = {}
+        self._notifications: dict[Any, ManagedProcess] = {}
         """References to the notifications of members."""
 
     def begin(self) -> None:
@@ -55,17 +55,17 @@ class PeerNotifier:
         self._note_failures()
         met = [process for process in self._p.process_set.staying if not process.steps]
         if self._there(met) != self._known:
-            told = self._p.process_set.introduce(met)
+            begun = self._p.process_set.introduce(met)
             self._known = self._there(met)
-            self._told |= {ref: process for process, refs in told for ref in refs}
+            self._notifications |= {ref: process for process, refs in begun for ref in refs}
 
     def _note_failures(self) -> None:
         """A member that failed in `on_peers` is up and can be called, so it continues. The failure is recorded."""
-        if not self._told:
+        if not self._notifications:
             return
-        done, _ = ray.wait([*self._told], num_returns=len(self._told), timeout=0, fetch_local=False)
+        done, _ = ray.wait([*self._notifications], num_returns=len(self._notifications), timeout=0, fetch_local=False)
         for ref in done:
-            process = self._told.pop(ref)
+            process = self._notifications.pop(ref)
             try:
                 ray.get(ref)
             except ray.exceptions.RayTaskError as error:

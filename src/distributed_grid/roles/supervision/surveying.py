@@ -30,7 +30,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a controller knows of the nodes and Ray does not."""
+    """Facts about nodes that the controller knows and Ray does not."""
 
     names: dict[NodeId, NodeName]
     """The names of live nodes."""
@@ -91,11 +91,11 @@ class Surveyor:
         if self.client is None:
             return Survey(seen, ids)
         # Amounts are Ray's own, exact and current. Names and limits are the controller's.
-        told = self._known_to(self.client)
-        named = {own: told.names.get(node_id, own) for own, node_id in ids.items()}
+        known = self._known_to(self.client)
+        named = {own: known.names.get(node_id, own) for own, node_id in ids.items()}
         found = [
-            replace(seen[own], name=name, lends=told.limits[name].lends, closed=told.limits[name].closed)
-            if name in told.limits
+            replace(seen[own], name=name, lends=known.limits[name].lends, closed=known.limits[name].closed)
+            if name in known.limits
             else seen[own]
             for own, name in named.items()
         ]

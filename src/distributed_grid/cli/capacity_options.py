@@ -14,7 +14,7 @@ from distributed_grid.model.leases import DeliveryChoice
 
 if TYPE_CHECKING:
     from distributed_grid.model.requests import Ask
-    from distributed_grid.wire.boosts import AskedTerms, BoostRequest
+    from distributed_grid.wire.boosts import BoostRequest, RequestedTerms
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -38,8 +38,8 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-class Asked(TypedDict):
-    """What `asks_for_capacity` gives a command."""
+class CapacityOptions(TypedDict):
+    """The arguments that `with_capacity_options` gives a command."""
 
     target: str
     resource_type: str
@@ -50,7 +50,7 @@ class Asked(TypedDict):
     delivery: str | None
 
 
-class Asking(Command):
+class CapacityCommand(Command):
     """A negative amount looks like an option; it must reach our own check and its message."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -58,23 +58,23 @@ class Asking(Command):
         return super().parse_args(ctx, args)
 
 
-def asks_for_capacity(command: F) -> F:
+def with_capacity_options(command: F) -> F:
     """TARGET TYPE AMOUNT, and the options that bound it."""
     for word in reversed(_WORDS):
         command = word(command)
     return command
 
 
-def asked_for(asked: Asked, **terms: Unpack[AskedTerms]) -> tuple[BoostRequest, Ask]:
-    """The request that a command makes, and what it asks for. Invalid input is refused here, without a cluster."""
+def requested(options: CapacityOptions, **terms: Unpack[RequestedTerms]) -> tuple[BoostRequest, Ask]:
+    """The request of a command, as body and checked. Invalid input is refused here, without a cluster."""
     from distributed_grid.model.requests import make_ask, request_body
 
     terms = {
-        "priority": asked["priority"],
-        "duration_seconds": asked["duration"],
-        "source_node": asked["source"],
-        "delivery": asked["delivery"],
+        "priority": options["priority"],
+        "duration_seconds": options["duration"],
+        "source_node": options["source"],
+        "delivery": options["delivery"],
         **terms,
     }
-    body = request_body(asked["target"], {asked["resource_type"]: asked["amount"]}, **terms)
+    body = request_body(options["target"], {options["resource_type"]: options["amount"]}, **terms)
     return body, make_ask(body, fractional_gpus=True)
