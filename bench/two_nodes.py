@@ -18,7 +18,7 @@ import psutil
 from bench.raylets import wait_until_up
 from bench.stage import say
 from distributed_grid.cluster import local
-from distributed_grid.cluster.attach import put_controller_in
+from distributed_grid.cluster.attach import start_controller
 from distributed_grid.cluster.embedded import node_specs, start_embedded, stop_embedded
 from distributed_grid.cluster.nodes import head_first, ray_executable, spawn, start_command
 from distributed_grid.cluster.ports import LockedPorts, own_address
@@ -89,7 +89,7 @@ def with_job_server() -> Iterator[Small]:
             save(home, record)
             wait_until_up(spec.name, process, log)
             say(f"{spec.name}{' with a job server' if spec.is_head else ''} ... up")
-        put_controller_in(record.ray_address, home, _loaded(config).to_dict(), str(config))
+        start_controller(record.ray_address, home, _loaded(config).to_dict(), str(config))
         yield Small(home, record.ray_address, f"http://{host}:{dashboard}")
 
 

@@ -448,7 +448,7 @@ def test_each_scope_may_do_its_own_and_nothing_else(
         assert (status, answer["error"]["code"]) in DENIED
         last = served.audit()[-1]
         # A line that sums up earlier ones may come at any moment.
-        assert (served.left, last) == before or last["event"] == "put_off" or "count" in last
+        assert (served.left, last) == before or last["event"] == "address_blocked" or "count" in last
     elif decided == ANY or who in (decided, Scope.ADMIN):
         assert status in (200, 404, 422), answer
     else:

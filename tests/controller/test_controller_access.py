@@ -253,7 +253,7 @@ def test_too_many_wrong_tokens_are_put_off_but_never_a_right_one_on_loopback(fre
     assert 0 < int(connection.getresponse().headers["Retry-After"]) <= 60
     connection.close()
     assert fresh.client.boost_status()["boosts"] == []
-    assert [line["message"][:9] for line in fresh.audit() if line["event"] == "put_off"] == ["127.0.0.1"]
+    assert [line["message"][:9] for line in fresh.audit() if line["event"] == "address_blocked"] == ["127.0.0.1"]
     assert "guess" not in fresh.home.audit_log.read_text()
 
 
@@ -350,7 +350,7 @@ def test_no_caller_can_say_that_it_comes_from_elsewhere(fresh: ServedGrid) -> No
     for n in range(MOST_FAILURES + 1):
         fresh.ask("GET", "/boosts", token=f"guess-{n}", X_Forwarded_For="192.0.2.1")
 
-    (line,) = [line for line in fresh.audit() if line["event"] == "put_off"]
+    (line,) = [line for line in fresh.audit() if line["event"] == "address_blocked"]
     assert line["message"].startswith("127.0.0.1")
 
 

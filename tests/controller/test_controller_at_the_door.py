@@ -10,7 +10,7 @@ import pytest
 
 from distributed_grid.config import CallerLimits
 from distributed_grid.controller.access import HostChecked, TokenRequired
-from distributed_grid.controller.limits import MOST_FAILURES, PUT_OFF_S, FailedAttempts, TokenLimits
+from distributed_grid.controller.limits import BLOCKED_S, MOST_FAILURES, FailedAttempts, TokenLimits
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.model.teams import Teams
 from distributed_grid.store.token_file import TokenFile
@@ -68,10 +68,10 @@ def test_a_guesser_elsewhere_is_put_off_even_with_the_right_token_and_let_in_aft
     answers = [door.knock(f"guess-{n}") for n in range(MOST_FAILURES)]
 
     assert answers[0] == (401, "ACCESS_DENIED")
-    assert answers[-1] == (429, PUT_OFF_S)
-    assert door.knock("right") == (429, PUT_OFF_S)
+    assert answers[-1] == (429, BLOCKED_S)
+    assert door.knock("right") == (429, BLOCKED_S)
     assert door.knock("right", "192.0.2.8") == (200, None)
-    door.now = PUT_OFF_S
+    door.now = BLOCKED_S
     assert door.knock("right") == (200, None)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_grid.controller.limits import MOST_FAILURES, PUT_OFF_S, WINDOW_S, FailedAttempts
+from distributed_grid.controller.limits import BLOCKED_S, MOST_FAILURES, WINDOW_S, FailedAttempts
 from distributed_grid.model.listening import is_loopback
 
 AWAY = "192.0.2.7"
@@ -19,9 +19,9 @@ def test_who_fails_too_often_waits_for_a_while_and_then_has_a_new_start() -> Non
     attempts = FailedAttempts()
 
     assert fail(attempts, MOST_FAILURES - 1) == 0.0
-    assert fail(attempts, 1) == PUT_OFF_S
-    assert attempts.failed(AWAY, b"x", now=10.0) == PUT_OFF_S - 10
-    assert attempts.failed(AWAY, b"x", now=PUT_OFF_S) == 0.0
+    assert fail(attempts, 1) == BLOCKED_S
+    assert attempts.failed(AWAY, b"x", now=10.0) == BLOCKED_S - 10
+    assert attempts.failed(AWAY, b"x", now=BLOCKED_S) == 0.0
 
 
 def test_failures_that_are_far_apart_do_not_add_up() -> None:
@@ -35,7 +35,7 @@ def test_a_caller_that_guesses_is_put_off_even_with_a_right_token_but_not_on_loo
     for address in (AWAY, "127.0.0.1", "::1", "::ffff:127.0.0.1"):
         fail(attempts, MOST_FAILURES, address)
 
-    assert attempts.guesses(AWAY, now=1.0) == PUT_OFF_S - 1
+    assert attempts.guesses(AWAY, now=1.0) == BLOCKED_S - 1
     assert attempts.guesses("192.0.2.8", now=1.0) == 0.0
     for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
         assert attempts.guesses(address, now=1.0) == 0.0
@@ -69,7 +69,7 @@ def test_one_machine_has_many_ipv6_addresses() -> None:
 
 def test_each_time_a_caller_is_put_off_it_is_told_once() -> None:
     told: list[str] = []
-    attempts = FailedAttempts(on_put_off=told.append)
+    attempts = FailedAttempts(on_block=told.append)
 
     fail(attempts, 5 * MOST_FAILURES)
 
@@ -89,6 +89,6 @@ def test_memory_is_bounded_and_waits_are_too(calls: list[tuple[str, bytes, bool,
     for address, given_token, is_wrong, pause in calls:
         now += pause
         waits = attempts.failed(address, given_token, now=now) if is_wrong else attempts.guesses(address, now=now)
-        assert 0.0 <= waits <= max(PUT_OFF_S, WINDOW_S) + 1e-6
+        assert 0.0 <= waits <= max(BLOCKED_S, WINDOW_S) + 1e-6
         assert len(attempts) <= 5
         assert not (waits and not is_wrong and is_loopback(address))

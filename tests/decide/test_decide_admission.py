@@ -329,7 +329,7 @@ def test_a_node_that_could_lend_but_is_kept_for_those_ahead_says_so() -> None:
     assert found["long"].refused
     by_node = {refusal.node: refusal for refusal in found["long"].refused.refusals}
     assert by_node["gpu1"].code is RefusalCode.OTHERS_AHEAD
-    assert by_node["gpu1"].detail == "what is free there is held for 1 request ahead of it"
+    assert by_node["gpu1"].detail == "its free capacity is held for 1 request ahead of it"
 
 
 def test_reasons_for_every_node_are_made_only_for_whom_they_are_wanted() -> None:

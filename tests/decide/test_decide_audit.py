@@ -278,7 +278,7 @@ def test_a_repair_claims_only_what_has_no_owner_and_kills_only_when_told() -> No
     )
 
     plan = plan_repair(findings)
-    assert plan.claim == {"gpu2": {CPU}}
+    assert plan.foreign == {"gpu2": {CPU}}
     assert not plan.kill_for
     assert not plan.rewrite_file
     assert plan_repair(findings, may_kill=True).kill_for == {"b1"}
@@ -289,5 +289,5 @@ def test_gpus_are_never_claimed() -> None:
     (finding,) = audit(total_of("gpu1", amounts(cpu=8, memory=16, gpu=2))(sound()))
 
     assert finding.resource_type == GPU
-    assert plan_repair([finding]).claim == {}
+    assert plan_repair([finding]).foreign == {}
     assert "GPUs" in why_left(finding)

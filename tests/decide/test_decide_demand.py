@@ -86,7 +86,7 @@ def test_what_is_free_in_parts_is_no_room_for_more_than_one_device_has(needs: Re
             "its labels match only nodes that are too small (gpu1, gpu2): none has more than 8 CPUs",
         ),
         (pinned(amounts(cpu=6), "head"), "its scheduling strategy matches only head, which has 4 CPUs"),
-        (pinned(amounts(gpu=1), by="accelerator_type:H200"), "no node is accelerator_type:H200"),
+        (pinned(amounts(gpu=1), by="accelerator_type:H200"), "no node has accelerator_type:H200"),
         (group("STRICT_SPREAD", *[amounts(cpu=8)] * 3), "it needs 3 nodes, and 2 are large enough"),
         (group("STRICT_PACK", *[amounts(cpu=4)] * 3), "one node must hold all of it: no node has more than 8 CPUs"),
         (group("PACK", *[amounts(cpu=8)] * 3), "all nodes together have 16 CPUs of 24 CPUs"),

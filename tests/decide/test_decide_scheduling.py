@@ -308,7 +308,7 @@ def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], 
 def test_what_is_earmarked_is_told() -> None:
     asked = replace(sought(HOME, BIG, cpu=8), earmarked=frozenset({"big"}))
     assert choose(asked) is None
-    assert refusals(asked)["big"] == "what is free there is held for a task that has waited longer"
+    assert refusals(asked)["big"] == "its free capacity is held for a task that has waited longer"
 
 
 # -- the table ------------------------------------------------------------------------------------------------

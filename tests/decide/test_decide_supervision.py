@@ -47,14 +47,14 @@ def played(*sights: Sight, watch: Watch | None = None, every: float = 1.0, start
     for sight in sights:
         steps.append(next_step(watch, sight, now=now))
         watch = steps[-1].watch
-        if steps[-1].do is Do.PUT_IN:
+        if steps[-1].do is Do.START:
             watch = after_failure(watch, now=now)
         now += every
     return steps
 
 
 def test_a_controller_that_is_not_there_is_put_in_at_once() -> None:
-    assert next_step(Watch(), SILENT, now=0).do is Do.PUT_IN
+    assert next_step(Watch(), SILENT, now=0).do is Do.START
 
 
 def test_one_that_answers_already_is_only_watched() -> None:
@@ -74,7 +74,7 @@ def test_ray_has_a_moment_to_bring_a_crashed_controller_back() -> None:
 def test_one_that_ray_does_not_bring_back_is_put_in() -> None:
     steps = played(WELL, *[SILENT] * 10)
 
-    assert Do.PUT_IN in [step.do for step in steps]
+    assert Do.START in [step.do for step in steps]
 
 
 def test_a_head_that_is_gone_is_waited_for_and_its_return_used_at_once() -> None:
@@ -82,7 +82,7 @@ def test_a_head_that_is_gone_is_waited_for_and_its_return_used_at_once() -> None
 
     assert {step.do for step in steps[1:-1]} == {Do.WAIT}
     assert len([step for step in steps[1:-1] if step.say]) == 1
-    assert steps[-1].do is Do.PUT_IN
+    assert steps[-1].do is Do.START
     assert "again after 100 s" in (steps[-1].say or "")
 
 
@@ -113,7 +113,7 @@ def test_tries_come_ever_later_within_bounds(failures: int) -> None:
 @example([SILENT] * 60, 0.1)
 @example([SILENT] * 60, 1.0)
 def test_between_two_tries_there_is_always_a_pause(seen: list[Sight], every: float) -> None:
-    tries = [step.do is Do.PUT_IN for step in played(*seen, every=every)]
+    tries = [step.do is Do.START for step in played(*seen, every=every)]
     assume(any(tries))
     assert every >= 1.0 or not any(earlier and later for earlier, later in pairwise(tries))
 
@@ -125,7 +125,7 @@ def test_whatever_was_seen_a_controller_that_is_away_for_long_is_put_in(seen: li
 
     steps = played(*[SILENT] * 60, watch=watch, start=len(seen) * every)
 
-    assert any(step.do is Do.PUT_IN for step in steps)
+    assert any(step.do is Do.START for step in steps)
 
 
 @given(st.lists(sights, max_size=60), st.floats(0.1, 60))

@@ -288,7 +288,7 @@ def test_what_only_the_hardware_of_a_node_can_serve_waits_for_that_hardware(grid
 
     found = await_demand(grid, shape="1 CPU pinned by accelerator_type:H200", reason="infeasible")
 
-    assert (found["detail"], found["could_run_on"]) == ("no node is accelerator_type:H200", [])
+    assert (found["detail"], found["could_run_on"]) == ("no node has accelerator_type:H200", [])
     ray.cancel(wanted, force=True)
     no_demand(grid)
 

@@ -82,7 +82,7 @@ def test_a_long_query_is_cut_where_it_is_told() -> None:
         ("signal", SERVER | {"query": " "}, "signal.query", "must be a query, not ' '"),
         ("up_at", True, "up_at", "must be a number, not true"),
         ("up_at", float("nan"), "up_at", "must be a finite number, not nan"),
-        ("up_at", 1, "down_at", "must differ from up_at, which is 1, too: between them nothing changes"),
+        ("up_at", 1, "down_at", "must differ from up_at, which is also 1: nothing changes between the two"),
         ("up_at", 0.5, "up_at", "must be above down_at (1): a longer queue needs more members"),
         ("down_at", None, "down_at", "is missing"),
         ("step", 0, "step", "must be from 1 to 100000, not 0"),

@@ -77,4 +77,4 @@ def test_a_kind_of_gpu_is_a_pin_and_no_amount() -> None:
 
     assert there.pending.shape.needs == amounts(cpu=1)
     assert (only_node(there), there.could_run_on) == ("gpu2", ("gpu2",))
-    assert nowhere.detail == "no node is accelerator_type:H200"
+    assert nowhere.detail == "no node has accelerator_type:H200"

@@ -305,7 +305,7 @@ def test_small_tasks_pass_a_large_one_that_waits_only_if_they_are_done_before_it
         lab.cluster.start(name, 4)
     assert schedule(lab, "s0", cpu=2)
     assert schedule(lab, "large", cpu=4, wait=True).queued
-    held = "b: what is free there is held for requests ahead of it, or was taken meanwhile"
+    held = "b: its free capacity is held for requests ahead of this one, or was taken meanwhile"
     assert held in schedule(lab, "s1", cpu=2).reasons
     assert schedule(lab, "s2", cpu=2, duration_seconds=60).node == "b"
     assert complete(lab, "s2")
@@ -322,7 +322,7 @@ def test_small_tasks_do_not_keep_a_gang_waiting_for_ever(lab: WholeGrid) -> None
     assert schedule(lab, "s1", cpu=2, node="b"), "at first, small ones may pass"
     assert complete(lab, "s0")
     lab.wait(31.0)
-    assert "b: what is free there is held for a task that has waited longer" in schedule(lab, "s2", cpu=2).reasons
+    assert "b: its free capacity is held for a task that has waited longer" in schedule(lab, "s2", cpu=2).reasons
     assert schedule(lab, "s3", cpu=2, wait=True).queued, "nor does one that waits take what is kept"
     assert complete(lab, "s1")
     lab.wait(5.0)

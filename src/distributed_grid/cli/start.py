@@ -53,7 +53,7 @@ def start(
     leave grid and its boosts in the cluster. grid stop returns the boosts, and ends it as well.
     """
     from distributed_grid.client import answers
-    from distributed_grid.cluster.attach import put_controller_in
+    from distributed_grid.cluster.attach import start_controller
     from distributed_grid.cluster.supervise import Order, end_supervisors, restored_supervisor, start_supervisor
     from distributed_grid.config import GridConfig, find_config, load_config
     from distributed_grid.controller.listening import checked
@@ -74,9 +74,9 @@ def start(
 
     was_in = False
 
-    def put_in(meanwhile: Callable[[], None] | None = None) -> "ControllerUp":
+    def start_it(meanwhile: Callable[[], None] | None = None) -> "ControllerUp":
         nonlocal was_in
-        found = put_controller_in(
+        found = start_controller(
             address,
             home,
             config.to_dict(),
@@ -101,11 +101,11 @@ def start(
 
     if supervise:
         end_supervisors(home)  # this one takes their place
-        _supervise(address, home, put_in, config.digest(), show_it)
+        _supervise(address, home, start_it, config.digest(), show_it)
         return
     say(f"Adding grid to the Ray cluster at {address} ...")
     try:
-        found = put_in()
+        found = start_it()
     except AlreadyRunning as error:
         if answers(home) and (restored := restored_supervisor(home)) is not None:
             raise AlreadyRunning(error.message, because=[*error.because, restored], try_next=error.try_next) from error
@@ -134,7 +134,7 @@ def _check_address(address: str) -> None:
 def _supervise(
     address: str,
     home: "GridHome",
-    put_in: "Callable[[Callable[[], None]], ControllerUp]",
+    start_it: "Callable[[Callable[[], None]], ControllerUp]",
     digest: str,
     show_it: "Callable[[ControllerUp], None]",
 ) -> None:
@@ -148,7 +148,7 @@ def _supervise(
             )
         show_it(found)
 
-    Supervisor(address, home, put_in, ServiceManager(os.environ), say=say, on_ready=ready).run()
+    Supervisor(address, home, start_it, ServiceManager(os.environ), say=say, on_ready=ready).run()
 
 
 @click.command(cls=Command, examples=["grid stop", "grid stop --wait 5m --force"])

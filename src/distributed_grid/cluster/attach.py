@@ -1,4 +1,4 @@
-"""Puts grid into a running Ray cluster, through a separate process that may import ray."""
+"""Adds grid to a running Ray cluster, through a separate process that may import ray."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ _PATIENCE_S = 300
 _BEAT_S = 1.0
 
 
-def put_controller_in(
+def start_controller(
     ray_address: str,
     home: GridHome,
     config: Mapping[str, object],

@@ -9,7 +9,7 @@ import psutil
 
 from distributed_grid.client import answers
 from distributed_grid.cluster import local
-from distributed_grid.cluster.attach import put_controller_in
+from distributed_grid.cluster.attach import start_controller
 from distributed_grid.cluster.nodes import NodeSpec
 from distributed_grid.cluster.record import ClusterRecord
 from distributed_grid.cluster.supervise import Order, end_supervisors, restored_supervisor, start_supervisor
@@ -42,7 +42,7 @@ def start_embedded(
 ) -> "ClusterUp":
     """Start what the configuration describes, with the controller in it; how to reach it.
 
-    If the cluster already runs but its controller does not answer, only the controller is put in again.
+    If the cluster already runs but its controller does not answer, only the controller is started again.
     """
     listening = checked(listening or Listening())  # before there is anything to undo
     loaded = load_config(find_config(config_path, os.environ, Path.cwd()))
@@ -72,10 +72,10 @@ def start_embedded(
         progress(f"Note: {shared}")
     up: list[ControllerUp] = []
 
-    def put_in(ray_address: str, check: Callable[[], None]) -> None:
+    def start_it(ray_address: str, check: Callable[[], None]) -> None:
         source = str(loaded.source)
         up.append(
-            put_controller_in(
+            start_controller(
                 ray_address, home, config.to_dict(), source, listening=listening, adopt=adopt, meanwhile=check
             )
         )
@@ -88,7 +88,7 @@ def start_embedded(
 
     if running is not None:
         progress(f"The cluster {running.name} runs, but its controller does not answer: starting it again ...")
-        put_in(running.ray_address, lambda: None)
+        start_it(running.ray_address, lambda: None)
         supervise(running)
         return {**up[-1], "head": head}
     record = local.start(
@@ -97,11 +97,11 @@ def start_embedded(
         node_specs(config),
         config_digest=config.digest(),
         progress=progress,
-        beside=None if adopt else put_in,
+        beside=None if adopt else start_it,
     )
     if adopt:  # what can be adopted depends on the nodes that exist
         try:
-            put_in(record.ray_address, lambda: None)
+            start_it(record.ray_address, lambda: None)
         except BaseException:
             local.stop(home, progress=lambda _: None)
             raise

@@ -32,7 +32,7 @@ class EndSignals:
             signal.signal(number, handler if self._may_insist else signal.SIG_IGN)
 
     def listen(self) -> None:
-        """Again, after a library has put in handlers of its own."""
+        """Install the handlers again, after a library has installed its own."""
         for number in self._before:
             signal.signal(number, self._on_signal)
 

@@ -1,4 +1,4 @@
-"""A supervisor puts the controller in, watches it, and puts it back when Ray has given it up or the head was gone.
+"""A supervisor starts the controller, watches it, and starts it again when Ray has given it up or the head was gone.
 
 `grid start --supervise` runs one in the foreground, and reports its state to systemd. `grid start` and `grid cluster
 start` leave one in the background: `python -m distributed_grid.cluster.supervise`, which reads what to watch from
@@ -25,7 +25,7 @@ import psutil
 from distributed_grid.client import answers
 from distributed_grid.client.connections import listens
 from distributed_grid.cluster import local
-from distributed_grid.cluster.attach import put_controller_in
+from distributed_grid.cluster.attach import start_controller
 from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.cluster.nodes import spawn
 from distributed_grid.cluster.processes import carrying, child_environment
@@ -82,18 +82,18 @@ _WITHOUT_HEAD_S: Final = 24 * 3600.0
 _AGAIN_S: Final = 1.0
 _END_S: Final = 10.0
 
-PutIn = Callable[[Callable[[], None]], "ControllerUp"]
+StartController = Callable[[Callable[[], None]], "ControllerUp"]
 """Puts the controller in; regularly calls its argument meanwhile."""
 
 
 class Supervisor:
-    """Runs until it is told to end, or grid is taken out of the cluster on purpose."""
+    """Runs until a signal ends it, or grid is removed from the cluster on purpose."""
 
     def __init__(
         self,
         address: str,
         home: GridHome,
-        put_in: PutIn,
+        start_it: StartController,
         manager: ServiceManager,
         *,
         say: Callable[[str], None],
@@ -105,7 +105,7 @@ class Supervisor:
         """`is_over`: the cluster has ended for good. `was_in`: grid is in the cluster, or was until just now."""
         self._address = address
         self._home = home
-        self._put_in = put_in
+        self._start_controller = start_it
         self._manager = manager
         self._say = say
         self._on_ready = on_ready
@@ -141,8 +141,8 @@ class Supervisor:
                 match step.do:
                     case Do.END:
                         return
-                    case Do.PUT_IN:
-                        watch = self._put_it_in()
+                    case Do.START:
+                        watch = self._start_it()
                     case Do.WATCH if not self._was_in and (record := self._record()) is not None:
                         self._is_in({**record, "notes": []})
             except Exception as error:
@@ -155,9 +155,9 @@ class Supervisor:
                     self._tell_failure(error, watch.try_at - now)
             self._pause(pause_s)
 
-    def _put_it_in(self) -> Watch:
+    def _start_it(self) -> Watch:
         self._tell(f"adding grid to the Ray cluster at {self._address} ...")
-        found = self._put_in(self._manager.alive)
+        found = self._start_controller(self._manager.alive)
         where = "in the cluster again," if self._was_in else "in the cluster"
         self._tell(f"grid is {where} at {found['ray_address']}, and answers at {found['url']}")
         if not self._was_in:
@@ -184,7 +184,7 @@ class Supervisor:
         return (stop := self._stop()) is not None and stop != self._earlier_stop
 
     def _stop(self) -> bytes | None:
-        """The stop record of a controller that was taken out on purpose. An unreadable file was not left by one."""
+        """The stop record of a controller that was removed on purpose. An unreadable file is none."""
         try:
             return bytes_of(self._home.stopped)
         except StoreBroken:
@@ -202,7 +202,7 @@ class Supervisor:
         self._earlier_stop = self._stop()
 
     def _record(self) -> "Whereabouts | None":
-        """Where the last controller of this home said that it is."""
+        """The recorded place of this home's last controller."""
         try:
             record = json_of(bytes_of(self._home.controller) or b"")
         except (StoreBroken, ValueError):
@@ -327,10 +327,10 @@ def _spawn(home: GridHome, order: Order) -> None:
 
 
 def supervise(home: GridHome, order: Order) -> None:
-    """Watch one controller until it is taken out, or its cluster has ended."""
+    """Watch one controller until it is removed, or its cluster has ended."""
 
-    def put_in(meanwhile: Callable[[], None]) -> "ControllerUp":
-        return put_controller_in(
+    def start_it(meanwhile: Callable[[], None]) -> "ControllerUp":
+        return start_controller(
             order.address,
             home,
             order.config,
@@ -347,7 +347,7 @@ def supervise(home: GridHome, order: Order) -> None:
     Supervisor(
         order.address,
         home,
-        put_in,
+        start_it,
         ServiceManager({}),
         say=_log,
         on_ready=lambda _: None,

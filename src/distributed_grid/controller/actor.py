@@ -64,7 +64,7 @@ class GridController:
         adopt: bool,
         patient: bool,
     ) -> None:
-        # A process that only puts the controller into a cluster needs none of this, and is faster without it.
+        # A process that only starts the controller in a cluster needs none of this, and is faster without it.
         from distributed_grid.controller.runtime import ControllerRuntime
         from distributed_grid.execution.processes import ProcessControl, RayProcesses
         from distributed_grid.execution.ray_cluster import RayCluster
@@ -131,7 +131,7 @@ def create(
     adopt: bool = False,
     patient: bool = False,
 ) -> ControllerUp:
-    """Put the controller into the cluster and wait until it answers; how to reach it, and its notes."""
+    """Start the controller in the cluster and wait until it answers; returns how to reach it, and its notes."""
     controller = (
         ray.remote(GridController)
         .options(

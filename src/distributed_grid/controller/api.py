@@ -25,7 +25,7 @@ from distributed_grid.controller.audit_routes import audit_routes
 from distributed_grid.controller.boost_routes import add_boost_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
-from distributed_grid.controller.limits import MOST_FAILURES, PUT_OFF_S, FailedAttempts, TokenLimits
+from distributed_grid.controller.limits import BLOCKED_S, MOST_FAILURES, FailedAttempts, TokenLimits
 from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.role_routes import add_role_routes
@@ -68,16 +68,16 @@ def make_app(
     )
 
     def tell(address: str) -> None:
-        message = f"{address}: {MOST_FAILURES} attempts with a missing or wrong token; blocked for {PUT_OFF_S:.0f} s"
+        message = f"{address}: {MOST_FAILURES} attempts with a missing or wrong token; blocked for {BLOCKED_S:.0f} s"
         with suppress(StoreBroken):  # a full disk must not change the answer
-            engine.parts.journal.note("put_off", message)
+            engine.parts.journal.note("address_blocked", message)
 
     app.add_middleware(Started, has_started=lambda: engine.has_started, why_not=lambda: engine.problems())
     limits = TokenLimits(engine.config.limits)
     app.add_middleware(
         TokenRequired,
         tokens=tokens,
-        attempts=FailedAttempts(on_put_off=tell),
+        attempts=FailedAttempts(on_block=tell),
         limits=limits,
         teams=engine.parts.teams,
     )

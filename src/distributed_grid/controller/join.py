@@ -1,4 +1,4 @@
-"""Runs apart from the command line: connects to a Ray cluster and puts the controller into it.
+"""Runs apart from the command line: connects to a Ray cluster and starts the controller in it.
 
 `python -m distributed_grid.controller.join` reads one JSON object from stdin and writes one to stdout, so that
 the process of `grid` itself never imports ray.
@@ -44,7 +44,7 @@ class JoinOrder(TypedDict):
 
 
 def join(order: JoinOrder) -> "ControllerUp":
-    """Put the controller into the cluster at `order["address"]`; how to reach it."""
+    """Start the controller in the cluster at `order["address"]`; returns how to reach it."""
     import ray
 
     from distributed_grid.execution.ray_start import check_ray_version

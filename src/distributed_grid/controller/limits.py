@@ -1,4 +1,4 @@
-"""How much of the controller one caller may use, so that no caller keeps the others waiting.
+"""Limits on each caller's use of the controller, so that no caller keeps the others waiting.
 
 Every caller has a bucket of requests, which refills at `limits.requests_per_second`. A request takes one from it, and
 one more for each further `REQUEST_S` of the controller's CPU time, in the event loop or in a thread. A request of a
@@ -8,7 +8,7 @@ the first has been counted. A caller whose bucket is empty has no turn until it 
 
 The installation's own token has no limits: its owner could end grid as well.
 
-An address that sends too many missing or wrong tokens is put off for a while.
+An address that sends too many missing or wrong tokens is blocked for a while.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _MOST_KNOWN: Final = 10_000
 MOST_FAILURES: Final = 20
 WINDOW_S: Final = 60.0
 """Failures of an address count together for this long after the first of them."""
-PUT_OFF_S: Final = 60.0
+BLOCKED_S: Final = 60.0
 _MOST_ADDRESSES: Final = 4096
 
 
@@ -64,7 +64,7 @@ class Rate:
         return max(0.0, self.full_at - now - BURST_S)
 
     def is_light(self, now: float) -> bool:
-        """Whether its caller has used little of late."""
+        """Whether its caller has used little recently."""
         return self.full_at - now <= LIGHT_S
 
     def take(self, requests: float, now: float) -> None:
@@ -224,7 +224,7 @@ class _Failures:
 
 
 class FailedAttempts:
-    """Failed attempts to get in, per client address: an address that fails too often is put off for a while.
+    """Failed attempts to get in, per client address: an address that fails too often is blocked for a while.
 
     A token cannot be guessed, so this is about noise, load, and an audit log that shows the attempts. Hence two rules:
 
@@ -241,18 +241,18 @@ class FailedAttempts:
         *,
         limit: int = MOST_FAILURES,
         addresses: int = _MOST_ADDRESSES,
-        on_put_off: Callable[[str], None] = lambda _: None,
+        on_block: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._limit = limit
         self._addresses = addresses
-        self._on_put_off = on_put_off
+        self._on_block = on_block
         self._records: dict[str, _Failures] = {}
 
     def __len__(self) -> int:
         return len(self._records)
 
     def failed(self, address: str, given: bytes, *, now: float) -> float:
-        """Count one failure; the seconds for which to put the sender off, zero until that is due."""
+        """Count one failure; the seconds for which to block the sender; zero until that is due."""
         key = network_of(address)
         record = self._living(key, now) or self._new(key, now)
         record.failures += 1
@@ -261,8 +261,8 @@ class FailedAttempts:
         if record.failures < self._limit:
             return 0.0
         if record.failures == self._limit:
-            record.until = now + PUT_OFF_S
-            self._on_put_off(address)
+            record.until = now + BLOCKED_S
+            self._on_block(address)
         return record.until - now
 
     def guesses(self, address: str, *, now: float) -> float:

@@ -310,7 +310,8 @@ class ControllerRuntime:
             self._engine.parts.journal.note("recovered", f"over: {before}")
 
     async def _leave_on_purpose(self) -> None:
-        """Tell supervisors not to put grid in again. Written before leaving, so that none sees it merely gone."""
+        """Leave a record that keeps supervisors from starting grid again. It is written before grid leaves, so that
+        none takes the controller for crashed."""
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         text = json.dumps({"at": at, "ray_address": self._ray_address}).encode() + b"\n"
         try:

@@ -86,9 +86,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         super().on_message_complete()
 
-    def _expect_within(self, seconds: float, else_told: str) -> None:
+    def _expect_within(self, seconds: float, otherwise: str) -> None:
         self._expect_nothing()
-        self._due = self.loop.call_later(seconds, self._give_up, else_told)
+        self._due = self.loop.call_later(seconds, self._give_up, otherwise)
 
     def _expect_nothing(self) -> None:
         if self._due is not None:

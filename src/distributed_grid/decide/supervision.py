@@ -26,7 +26,7 @@ _REMIND_S: Final = 600.0
 class Do(StrEnum):
     WATCH = "watch"
     WAIT = "wait"
-    PUT_IN = "put in"
+    START = "start"
     END = "end"
 
 
@@ -46,7 +46,7 @@ class Sight:
     head: bool
     """Something listens at the head's address."""
     stopped: bool = False
-    """Grid was taken out on purpose."""
+    """Grid was removed on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Watch:
     """Since when the controller has not answered."""
     failures: int = 0
     try_at: float = -math.inf
-    told_at: float = 0.0
+    reported_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +91,23 @@ def next_step(watch: Watch, sight: Sight, *, now: float, without_head_s: float =
 
 
 def after_failure(watch: Watch, *, now: float) -> Watch:
-    """Putting the controller in failed: the next try comes later, and later still, within bounds."""
+    """The start of the controller failed: the pauses between tries grow, within bounds."""
     pause = min(_LONGEST_BACKOFF_S, 2.0**watch.failures)
     return replace(watch, failures=min(watch.failures + 1, 16), try_at=now + pause)
 
 
 def may_heal(error: GridError, *, was_in: bool) -> bool:
-    """Whether to go on after grid could not be put in.
+    """Whether to go on after the controller could not be started.
 
-    If grid was never in, the supervisor goes on only if the cluster may still come up, or the disk may have room again.
-    Any other error is better shown to the person who has just started it; this includes another program on the port
-    that they named. What worked once may work again, since cluster and versions change under it.
+    If grid was never in the cluster, the supervisor goes on only if the cluster may still come up, or the disk may have
+    room again. Any other error ends it, for the person who has just started it to see; this includes another program on
+    the named port. Once grid was in the cluster, it may work again: the cluster and its versions change.
     """
     return was_in or (isinstance(error, _HEALS) and not isinstance(error, PortTaken))
 
 
 def after_success(*, now: float) -> Watch:
-    return Watch(Phase.IN, since=now, told_at=now)
+    return Watch(Phase.IN, since=now, reported_at=now)
 
 
 def _answers(watch: Watch, now: float) -> Step:
@@ -128,7 +128,7 @@ def _head_is_there(watch: Watch, now: float) -> Step:
         watch = _entered(watch, Phase.SILENT, now)
     if now < watch.try_at:
         return Step(Do.WAIT, watch, min(_AWAY_S, watch.try_at - now), said)
-    return Step(Do.PUT_IN, watch, say=said)
+    return Step(Do.START, watch, say=said)
 
 
 def _head_is_gone(watch: Watch, now: float) -> Step:
@@ -137,10 +137,12 @@ def _head_is_gone(watch: Watch, now: float) -> Step:
         return Step(Do.WAIT, gone, _AWAY_S, "nothing listens at the head's address; waiting for it to come back")
     away = now - watch.since
     pause = _AWAY_S if away < 60 else _LONG_AWAY_S
-    if now - watch.told_at < _REMIND_S:
+    if now - watch.reported_at < _REMIND_S:
         return Step(Do.WAIT, watch, pause)
-    return Step(Do.WAIT, replace(watch, told_at=now), pause, f"still no head after {away / 60:.0f} min; still waiting")
+    return Step(
+        Do.WAIT, replace(watch, reported_at=now), pause, f"still no head after {away / 60:.0f} min; still waiting"
+    )
 
 
 def _entered(watch: Watch, phase: Phase, now: float, *, try_at: float = -math.inf) -> Watch:
-    return replace(watch, phase=phase, since=now, failures=0, try_at=try_at, told_at=now)
+    return replace(watch, phase=phase, since=now, failures=0, try_at=try_at, reported_at=now)

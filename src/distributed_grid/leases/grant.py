@@ -37,10 +37,10 @@ _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 86_400
 """The longest wait that the API accepts."""
-_NEVER: Final = "Waiting does not help. What nodes may lend and teams may have: grid resource-sharing status"
+_NEVER: Final = "Waiting does not help. To see the limits of nodes and teams: grid resource-sharing status"
 _WITHOUT_HOPE: Final = {
     Purpose.RUN: "Waiting does not help: a run has a lease of one node. Ask for less with --cpus, --gpus or --memory; "
-    "what nodes may lend and teams may have: grid resource-sharing status"
+    "the limits of nodes and teams: grid resource-sharing status"
 }
 
 
@@ -105,8 +105,9 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
 def _minutes_to_wait(verdict: Verdict, now: datetime) -> int | None:
     """A wait that is long enough by the estimate; None if there is no such wait, or the queue is the better advice.
 
-    A request that has waited in vain for about as long is not told to wait a little longer. A boost is better off in
-    the queue, which has no time limit. A run cannot stay there, so it waits for as long again and the time left.
+    A request that has already waited for about as long gets no advice to wait a little longer. A boost is better off in
+    the queue, which has no time limit. A run cannot stay there, so its advice is to wait for as long again and the time
+    left.
     """
     waiting, start = verdict.waiting, verdict.expected_start
     if start is None:
@@ -194,7 +195,7 @@ def _lease(p: EngineContext, plan: Grant, lease_id: str) -> Lease:
 async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
     """Deliver a granting lease in the cluster. It becomes active, or the change is undone: None.
 
-    If the lease was released meanwhile, it goes on winding down.
+    If the lease was released meanwhile, it continues to wind down.
     """
     group: str | None = None
     if lease.delivery.moves_totals:

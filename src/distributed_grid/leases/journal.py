@@ -31,8 +31,8 @@ _LONGEST_TEXT: Final = 1000
 _MOST_ITEMS: Final = 200
 _MOST_BYTES: Final = 32 * 1024
 """The most bytes of an event's details."""
-FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "access_refused": 100, "put_off": 100}
-"""Events without effect that a caller can cause at will -> how many a minute are reported individually."""
+FOLDED: Final[Mapping[str, int]] = {"refused": 10, "offload_refused": 10, "access_refused": 100, "address_blocked": 100}
+"""Events without effect that a caller can cause freely -> how many a minute are reported individually."""
 FOLDED_ABOVE: Final = 60
 """The same limit for each other kind of event that one user causes."""
 NEVER_FOLDED: Final = SECURITY | {"granted", "not_granted", "split", "returned"}

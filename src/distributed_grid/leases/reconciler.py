@@ -123,7 +123,7 @@ class Reconciler:
         self._began = parts.now()
         self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
-        self._told_at: dict[str, datetime] = {}
+        self._reported_at: dict[str, datetime] = {}
         self._held: dict[str, tuple[datetime, str]] = {}
         """By lease: when its holders were last reported in an event, and the text."""
         self._killed_at: dict[str, datetime] = {}
@@ -354,7 +354,7 @@ class Reconciler:
                 finished = True
             elif lease.delivery.moves_totals and await self._press(current, convergence):
                 gated.add(lease.target)
-        self._told_at = {key: at for key, at in self._told_at.items() if p.ledger.get(key)}
+        self._reported_at = {key: at for key, at in self._reported_at.items() if p.ledger.get(key)}
         self._held = {key: last for key, last in self._held.items() if p.ledger.get(key)}
         await p.applier.gate(gated, convergence.totals)
         self._gated = gated
@@ -385,9 +385,9 @@ class Reconciler:
         now = p.now()
         units = convergence.growth.outstanding.get(lease.id, lease.units)
         over = now - (lease.release_asked_at or now) >= timedelta(seconds=lease.grace_s)
-        told_at = self._told_at.get(lease.id)
-        if told_at is None or now - told_at >= _TELL_EVERY:
-            self._told_at[lease.id] = now
+        reported_at = self._reported_at.get(lease.id)
+        if reported_at is None or now - reported_at >= _TELL_EVERY:
+            self._reported_at[lease.id] = now
             holders = await p.applier.holders(lease)
             message = says_who(holders, lease.kind, units)
             p.notes[lease.id] = (message,)

@@ -127,7 +127,7 @@ HOLD: Final = timedelta(seconds=60)
 
 _ENDED_BEFORE: Final = "it had ended before the controller started again; only an older state file still had it"
 
-_TOLD_FOR: Final = timedelta(seconds=10)
+_REPORTED_FOR: Final = timedelta(seconds=10)
 """How long a damaged file is still reported after a good one has replaced it, so that users can notice it."""
 
 
@@ -370,7 +370,7 @@ class Recovery:
         now = self._p.now()
         for each in self._damage:
             each.healed_at = (each.healed_at or now) if each.is_healed() else None
-        self._damage = [each for each in self._damage if each.healed_at is None or now - each.healed_at < _TOLD_FOR]
+        self._damage = [each for each in self._damage if each.healed_at is None or now - each.healed_at < _REPORTED_FOR]
 
     @staticmethod
     def _why(error: StoreBroken) -> str:

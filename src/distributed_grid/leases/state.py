@@ -246,7 +246,7 @@ class EngineContext:
             self.journal.note("store_written", f"{self.file.path.name} shows all boosts as they are again")
 
     async def check_writable(self) -> None:
-        """Raise if the disk refuses writes. A write a moment ago proves that it does not: no other one is made."""
+        """Raise if the disk refuses writes. A successful write a moment ago is proof enough."""
         if self.unwritten is not None or self.now() - self._written_at > _PROVEN_FOR:
             await self.commit()
 

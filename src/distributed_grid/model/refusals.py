@@ -86,7 +86,7 @@ class RefusalCode(StrEnum):
     IS_BORROWING = "IsBorrowing", Reason("it borrows {kind} itself")
     GPU_IN_PARTS = "GpuInParts", Reason("{free} free, but at most {device} on one device, {asked}", by_amount=True)
     NO_CAPACITY = "NoCapacity", Reason("{free} free, {asked}", by_amount=True)
-    OTHERS_AHEAD = "OthersAhead", Reason("what is free there is held for {ahead}", passes=True)
+    OTHERS_AHEAD = "OthersAhead", Reason("its free capacity is held for {ahead}", passes=True)
 
     def __new__(cls, code: str, reason: Reason) -> "RefusalCode":
         made = str.__new__(cls, code)

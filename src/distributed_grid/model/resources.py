@@ -117,7 +117,7 @@ def amount_of(kind: str, units: int) -> float | int:
 
 
 def cut_off(kind: str, units: int) -> int:
-    """Units truncated to the four digits that people read, so that what is offered can be had."""
+    """Units truncated to the four digits that people read, so that an offered amount is available."""
     return units * 10_000 // scale(kind) * scale(kind) // 10_000
 
 

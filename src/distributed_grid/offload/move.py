@@ -1,8 +1,8 @@
 """Moving one process to another node: everything is checked and ready there before anything is stopped here.
 
-The order is the safety. First the lease and the actor that will run the command, then the old process ends, then the
-new one starts. The actor records how far the move is, so after a crash the rest can be done, and the command never
-starts while the old process may still run.
+The order of the steps makes the move safe. First the lease and the actor that will run the command, then the old
+process ends, then the new one starts. The actor records how far the move is, so after a crash the rest can be done, and
+the command never starts while the old process may still run.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class Mover:
         return await self._service.request(ask)
 
     async def make_ready(self, move: Move, lease: Lease, asker: Principal) -> None:
-        """Create an actor in the lease and tell it what to start."""
+        """Create an actor in the lease and give it the command."""
         p, control, facts = self._p, self._control, move.facts
         record: RunnerRecord = {
             "kind": "offload",

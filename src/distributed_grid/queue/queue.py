@@ -52,7 +52,7 @@ class Queue:
         self._p = parts
         self._answers: dict[str, asyncio.Future[Lease]] = {}
         self._verdicts: dict[str, Verdict] = {}
-        self._put_off: dict[str, datetime] = {}
+        self._preemption_waits: dict[str, datetime] = {}
         """By request: since when its preemption waits for a newer view."""
         self._loop = Loop(
             "the queue", self._turn, self._pause, news=parts.news_for_the_queue, waits_first=True, retry_s=_SOON_S
@@ -113,7 +113,8 @@ class Queue:
         self._drop(waiting.id)
 
     def abandon(self, idempotency_key: str) -> None:
-        """Drop a request whose caller is gone, so that it is not granted in vain. A grant under way is completed."""
+        """Drop a request after its caller has gone, so that it is not granted for nothing. A grant under way is
+        completed."""
         waiting = self.with_key(idempotency_key)
         if waiting is not None and not waiting.is_durable and not self._p.ledger.is_being_granted(waiting.id):
             self._end(waiting, NoCapacity(f"The request for {waiting.ask.describe()} is no longer waiting"))
@@ -136,7 +137,7 @@ class Queue:
     def _drop(self, request_id: str) -> "asyncio.Future[Lease] | None":
         self._p.sharing.waiting.pop(request_id, None)
         self._verdicts.pop(request_id, None)
-        self._put_off.pop(request_id, None)
+        self._preemption_waits.pop(request_id, None)
         return self._answers.pop(request_id, None)
 
     def _end(self, waiting: Waiting, why: Exception) -> None:
@@ -253,7 +254,7 @@ class Queue:
         if self._may_not_be_seen(waiting.id, now):
             self._be_patient(waiting, now + _SEEN_AFTER)  # a later round sees what became of that
             return False
-        self._put_off.pop(waiting.id, None)
+        self._preemption_waits.pop(waiting.id, None)
         for victim in plan.victims:
             reclaim(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
         self._be_patient(waiting, plan.back_by + _AFTER_GRACE)
@@ -266,7 +267,7 @@ class Queue:
         """
         if now >= self._p.last_return + _SEEN_AFTER:
             return False
-        return now < self._put_off.setdefault(request_id, now) + 2 * _SEEN_AFTER
+        return now < self._preemption_waits.setdefault(request_id, now) + 2 * _SEEN_AFTER
 
     def _be_patient(self, waiting: Waiting, until: datetime) -> None:
         """Extend a request's wait, so that capacity that is on its way to it is not lost."""

@@ -66,7 +66,7 @@ class Progress:
         self._began = self._watched_at = time.monotonic()
         self._since = time.time() - _CLOCKS_APART_S
         self._waits_since: float | None = None
-        self._waits_is_told = False
+        self._has_reported_waiting = False
         self._jobs: dict[str, bool] = {}
         """The run's jobs in the shared cluster, and whether the hook keeps each in the lease."""
         self._looked_into: tuple[str, ...] = ()
@@ -154,8 +154,8 @@ class Progress:
             self._waits_since = None
             return
         self._waits_since = now if self._waits_since is None else self._waits_since
-        if now - self._waits_since >= _WAITS_FOR_ITSELF_S and not self._waits_is_told:
-            self._waits_is_told = True
+        if now - self._waits_since >= _WAITS_FOR_ITSELF_S and not self._has_reported_waiting:
+            self._has_reported_waiting = True
             self._reports.add(
                 "note",
                 f"the run has waited for itself for {_WAITS_FOR_ITSELF_S:.0f} s",

@@ -55,7 +55,7 @@ SECURITY: Final = frozenset(
     }
 )
 """Changes of access, and adopted boosts. Only callers with the scope `admin` can cause these events."""
-REFUSED: Final = frozenset({"access_refused", "put_off"})
+REFUSED: Final = frozenset({"access_refused", "address_blocked"})
 """Attempts without permission: any client can cause these events."""
 
 

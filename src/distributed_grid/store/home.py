@@ -74,7 +74,7 @@ class GridHome:
 
     @property
     def stopped(self) -> Path:
-        """Exists from when grid is taken out of the cluster on purpose until it is put in again."""
+        """Exists from the removal of grid from the cluster until its next start."""
         return self.path / "stopped.json"
 
     @property

@@ -15,7 +15,7 @@ class TaskAffinity(TypedDict):
     nodes: NotRequired[Annotated[list[Name], Field(max_length=1000)]]
     labels: NotRequired[Annotated[dict[Name, Name], Field(max_length=100)]]
     tasks: NotRequired[Annotated[list[Name], Field(max_length=1000, description="Tasks that have a place: id or tag")]]
-    required: NotRequired[Annotated[bool, Field(description="Default true; false: only where it can be had")]]
+    required: NotRequired[Annotated[bool, Field(description="Default true; false: only a preference")]]
 
 
 @request

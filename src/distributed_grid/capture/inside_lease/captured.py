@@ -22,8 +22,8 @@ class Captured:
         self.reports = Reports(environ.get("GRID_RUN_REPORT"), only_escapes=in_worker)
         self.lease = Lease(environ)
         self.ray_address = environ.get("RAY_ADDRESS", "")
-        told_at = environ.get("GRID_RECLAIM_FILE")
-        self._reclaim_file = Path(told_at) if told_at and not in_worker else None
+        reclaim_file = environ.get("GRID_RECLAIM_FILE")
+        self._reclaim_file = Path(reclaim_file) if reclaim_file and not in_worker else None
         self._escapes_are_allowed = environ.get("GRID_ALLOW_ESCAPES") == "1"
         self._connected_to_its_cluster = False
         self._in_worker = in_worker

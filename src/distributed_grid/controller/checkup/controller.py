@@ -33,11 +33,11 @@ def look_at_controller(home: GridHome) -> tuple[ControllerFacts, tuple[Configure
     answer, token_error = _get(found.url, "/api/v1/config", trust, token)
     nodes = answer.get("config", {}).get("nodes", ())
     configured = tuple(ConfiguredName(node["name"], node.get("host")) for node in nodes)
-    shown, not_told = _get(found.url, "/api/v1/nodes", trust, token)
+    shown, no_answer = _get(found.url, "/api/v1/nodes", trust, token)
     in_use = tuple(f"{node['name']}: {one}" for node in shown.get("nodes", ()) for one in node.get("warnings", ()))
     status, _ = _get(found.url, "/api/v1/boosts", trust, token)
     problems = tuple(str(each) for each in status.get("problems", ()))
-    in_use_now = None if not_told else in_use
+    in_use_now = None if no_answer else in_use
     return replace(found, token_error=token_error, in_use=in_use_now, problems=problems), configured
 
 

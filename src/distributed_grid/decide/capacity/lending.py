@@ -1,4 +1,4 @@
-"""The choice of the lender that is left with the most; and the largest amount that could be had instead."""
+"""The choice of the lender that is left with the most; and the largest amount that could be lent instead."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable

@@ -75,7 +75,7 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
     """Why even an idle cluster has no room; None if it has."""
     for bundle in shape.bundles:
         if not allowed[bundle]:
-            return f"no node is {bundle.pin.by}" if bundle.pin and not bundle.selectors else "no node has these labels"
+            return f"no node has {bundle.pin.by}" if bundle.pin and not bundle.selectors else "no node has these labels"
         if not large[bundle]:
             is_pinned = len(allowed[bundle]) < alive
             return _too_large_there(bundle, allowed[bundle]) if is_pinned else _too_large(bundle.needs, allowed[bundle])

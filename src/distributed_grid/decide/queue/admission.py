@@ -52,7 +52,7 @@ def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: i
 
 
 def why_its_team_never_may(offer: Offer) -> str:
-    """The request is for more than its team may have at all."""
+    """Why a request for more than its team's limit can never be met."""
     team = offer.rules.teams.of(offer.ask.team)
     most = ", ".join(describe(kind, team.most(kind) or 0) for kind in offer.need if team.most(kind) is not None)
     return f"its team {team.name} may have at most {most}"
@@ -94,7 +94,7 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
 
 
 def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
-    """Whether a node could lend it one day: once it is idle, back in the cluster, or no longer cordoned."""
+    """Whether a node could ever lend it: once it is idle, back in the cluster, or no longer cordoned."""
     return any(_could_ever(node, offer) for node in nodes.values())
 
 
@@ -295,7 +295,7 @@ class QueuePlan:
         earmarked = None
         withheld_by_others = places.present.withheld_by_others(offer)
         if is_overdue(waiting, now) and not self._has_earmarked and withheld_by_others is None:
-            # Its turn has come, and if others go on taking there, it never gets room. One node at a time.
+            # Its turn has come, but later requests would keep taking the room that it needs. One node at a time.
             earmarked = places.earmark(offer)
             self._has_earmarked = earmarked is not None
         if withheld_by_others is not None:

@@ -157,7 +157,7 @@ def borrowings(
 
 
 def may_not_lend(seen: Observed, kind: str) -> set[NodeName]:
-    """Nodes that need the kind themselves: now, soon, for work that waits for it, or so much that grid borrowed it."""
+    """Nodes that need the kind themselves: now, soon, for waiting work, or already with a loan of it."""
     short = {name for name in seen.nodes if (name, kind) in seen.pressed or seen.will_be_pressed(name, kind)}
     borrowers = {one.target for one in seen.leases if is_own(one) and one.kind == kind and one.holds_capacity}
     return short | borrowers | {name for name in seen.waited_for(kind) if _is_too_small(seen, name, kind)}

@@ -208,7 +208,7 @@ def _lacking(sought: Sought, row: int) -> str:
         )
         return reason + boosts
     waits_longer = sought.columns.names[row] in sought.earmarked
-    ahead = "a task that has waited longer" if waits_longer else "requests ahead of it, or was taken meanwhile"
+    ahead = "a task that has waited longer" if waits_longer else "requests ahead of this one, or was taken meanwhile"
     return RefusalCode.OTHERS_AHEAD.message({"ahead": ahead})
 
 

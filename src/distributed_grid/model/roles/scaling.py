@@ -185,7 +185,7 @@ class Scaling:
 
     def _check_band(self, problems: Problems) -> None:
         if self.up_at == self.down_at:
-            said = f"must differ from up_at, which is {self.up_at:g}, too: between them nothing changes"
+            said = f"must differ from up_at, which is also {self.up_at:g}: nothing changes between the two"
             problems.add(("down_at",), said)
         elif isinstance(self.signal, QueueSignal) and not self.rises:
             problems.add(("up_at",), f"must be above down_at ({self.down_at:g}): a longer queue needs more members")

@@ -170,7 +170,7 @@ class Supervisor:
         self._commands: deque[tuple[str, int]] = deque()
         name = f"grid-roles-{parts.name}"
         self._loop = ThreadLoop(name, self._turn, lambda: _TICK_S, waits_first=True, at_end=following.finish)
-        self._commands_at = self._told_at = 0.0
+        self._commands_at = self._reported_at = 0.0
         self._job_id = ray.get_runtime_context().get_job_id()
         self._worker_id = ray.get_runtime_context().get_worker_id()
         self._node = parts.surveyor.name_of(ray.get_runtime_context().get_node_id())
@@ -204,7 +204,7 @@ class Supervisor:
 
     def tell(self) -> None:
         """Write the record."""
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         with suppress(ray.exceptions.RpcError, Unavailable):  # it is written again soon
             self._records.write_record(self.record())
 
@@ -239,7 +239,7 @@ class Supervisor:
         self._follow()
         self._peer_notifier.look()
         self._judge()
-        if self._shape() != before or time.monotonic() - self._told_at > _TELL_S:
+        if self._shape() != before or time.monotonic() - self._reported_at > _TELL_S:
             self._p.process_set.registry.forget_finished(unfinished)
             self.tell()
 
