@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from distributed_grid.client.connections import Answer, Connections, Door, Unreachable, listens
+from distributed_grid.client.connections import Answer, Channel, Connections, Unreachable, listens
 from distributed_grid.client.whereabouts import NO_CLUSTER, Whereabouts
 from distributed_grid.errors import (
     BoostNotFound,
@@ -92,7 +92,7 @@ class GridClient:
         home: GridHome | None = None,
         *,
         at: Whereabouts | None = None,
-        through: Door | None = None,
+        through: Channel | None = None,
         retry_s: float | None = None,
         on_wait: Callable[[str], None] | None = None,
         plain: bool = False,
@@ -107,12 +107,12 @@ class GridClient:
         self._retry_s = retry_s
         self._plain = plain
         self._on_wait = on_wait
-        self._door: tuple[Whereabouts, Door] | None = None
+        self._channel: tuple[Whereabouts, Channel] | None = None
 
     def close(self) -> None:
-        door, self._door = self._door, None
-        if door is not None:
-            door[1].close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel[1].close()
 
     def request_boost(self, body: BoostRequest, *, idempotency_key: str | None = None) -> Boost:
         key = idempotency_key or uuid.uuid4().hex
@@ -278,11 +278,11 @@ class GridClient:
 
     def url(self) -> str:
         """The controller's URL."""
-        return (self._door or self._find())[0].url
+        return (self._channel or self._find())[0].url
 
     def ray_address(self) -> str:
         """The address of the cluster that the controller is in."""
-        found = self._door[0] if self._door else self._find()[0]
+        found = self._channel[0] if self._channel else self._find()[0]
         return found.ray_address or self.cluster_status()["ray_address"]
 
     def health(self) -> None:
@@ -342,8 +342,8 @@ class GridClient:
         has_said = False
         sent = dict(headers or {})
         while True:
-            is_known = self._door is not None
-            found, connections = self._door or self._find()
+            is_known = self._channel is not None
+            found, connections = self._channel or self._find()
             try:
                 with self._message_if_slow(found.url, patience_s):
                     answer = connections.ask(
@@ -400,17 +400,17 @@ class GridClient:
         finally:
             timer.cancel()
 
-    def _find(self) -> tuple[Whereabouts, Door]:
+    def _find(self) -> tuple[Whereabouts, Channel]:
         """The controller's present place; cached until it does not answer there."""
         found = self._at or Whereabouts.of(self.home)
         if self._through is not None:
-            self._door = (found, self._through)
-            return self._door
+            self._channel = (found, self._through)
+            return self._channel
         headers = {"X-Grid-User": user_name()}
         if found.token:
             headers["Authorization"] = f"Bearer {found.token}"
-        self._door = (found, Connections(found.url, headers, found.trust))
-        return self._door
+        self._channel = (found, Connections(found.url, headers, found.trust))
+        return self._channel
 
     def _not_grid(self) -> ControllerUnreachable:
         return ControllerUnreachable(f"The server at {self.url()} is not grid's controller", try_next=_FROM_ELSEWHERE)

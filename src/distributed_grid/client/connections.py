@@ -86,7 +86,7 @@ class Answer:
         return orjson.loads(self.body)
 
 
-class Door(Protocol):
+class Channel(Protocol):
     """Carries calls to a controller."""
 
     def ask(

@@ -1,7 +1,7 @@
 """The address and the ports of an embedded cluster.
 
-A port that Ray is told to use must be free when Ray gets to it, seconds after it was picked. So grid picks ports that
-nothing else takes by itself: outside Ray's worker ports and outside the range from which the kernel assigns ports.
+A port for Ray must still be free when Ray binds it, seconds after it was picked. So grid picks ports that nothing else
+takes by itself: outside Ray's worker ports and outside the range from which the kernel assigns ports.
 """
 
 import random

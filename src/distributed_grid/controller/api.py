@@ -45,7 +45,7 @@ from distributed_grid.wire.controller import RunningConfig, Stopped, StopRequest
 from distributed_grid.wire.nodes import ClusterStatus
 from distributed_grid.wire.values import Health
 
-# The limits on how much is told about what is wrong with a request.
+# Limits on the length of an error about an invalid request.
 _LINES, _LINE = 20, 300
 
 

@@ -167,7 +167,7 @@ class ControllerRuntime:
         )
         starting = asyncio.create_task(self._start_engine(engine))
         await self._until_settled(starting)
-        serving = await self._until_it_works("door", lambda: self._open(engine, tokens))
+        serving = await self._until_it_works("server", lambda: self._open(engine, tokens))
         keeping = Loop("keeping the controller's files", lambda: self._keep(tokens), lambda: _RETRY_S, waits_first=True)
         keeping.start()
         self.notes = (*self.notes, *engine.notes)

@@ -25,7 +25,7 @@ class PolicyNumbers:
     foresees: bool
     """Whether grid acts on the forecast, and lets a lender keep what it is expected to need."""
     preempts: bool
-    """Whether a request may take back leases of lower priority."""
+    """Whether a request may preempt leases of lower priority."""
     min_hold_s: float
     """No lease is reclaimed, and none that grid made is returned or moved, before it is this old."""
     changes_per_round: int

@@ -19,7 +19,7 @@ _FROM_RAY: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE
 class Runner:
     """Runs one command once, in the part of its node that this actor holds.
 
-    The actor first receives the command and starts it when told to go; a repeated order does not start it again. The
+    The actor first receives the command, and starts it on a second order; a repeated order does not start it again. The
     command is the child of a keeper, which ends it when this process is gone.
     """
 

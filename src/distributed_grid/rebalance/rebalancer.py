@@ -132,7 +132,7 @@ class ActionRunner:
     async def _return(self, action: Return) -> None:
         if (lease := self._still_active(action.lease)) is not None:
             begin_release(self._p, lease, action.reason, ending=by_policy(self._p, EndCause.UNNEEDED))
-            self._note("return", f"gives {lease.describe()} back", action.reason, lease)
+            self._note("return", f"returned {lease.describe()}", action.reason, lease)
             await self._done()
 
     async def _move(self, action: Move) -> None:

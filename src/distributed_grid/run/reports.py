@@ -28,7 +28,7 @@ class Reports:
         self.jobs: list[str] = []
 
     def add(self, event: str, what: str, why: str) -> None:
-        """Add an event from outside the hook; the user is told at once. One write, since the hook writes there, too."""
+        """Add an event from outside the hook; the user sees it at once. One write, since the hook writes there, too."""
         line = json.dumps({"event": event, "what": what, "why": why, "at_once": True}) + "\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -117,7 +117,7 @@ class Backend:
 class InProcess:
     """The API of an engine in this process: a call is a call of the application, in the engine's event loop.
 
-    The checks at the door hold here, too; the token that they ask for lives as long as this object.
+    The API's checks apply here, too; the token that they require lives as long as this object.
     """
 
     def __init__(self, engine: Engine, ray_address: str) -> None:

@@ -42,7 +42,7 @@ class StoredToken:
         return self.user.expires_at is not None and now >= self.user.expires_at
 
     def describe(self) -> Token:
-        """Everything that may be told about it."""
+        """Everything about it but its hash."""
         expires_at = self.user.expires_at
         return {
             "id": self.id,

@@ -25,7 +25,7 @@ def main() -> int:
         sys.stdout.flush()
 
     def give_up() -> None:
-        """Tell what is known so far; what hangs cannot be ended otherwise."""
+        """Answer with the facts so far: a hanging call cannot be ended otherwise."""
         with telling:
             tell()
             os._exit(0)

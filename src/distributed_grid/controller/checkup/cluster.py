@@ -1,4 +1,4 @@
-"""A look inside a Ray cluster: every node from a worker there, trials of what lending needs, and autoscalers.
+"""Facts about a Ray cluster: every node as a worker there sees it, trials of lending, and autoscalers.
 
 Imported late: it needs a Ray that is there and not too old.
 """

@@ -1,4 +1,4 @@
-"""A look at the controller: at its own door, and through the Ray cluster that it is in."""
+"""Facts about the controller: from its own API, and from the Ray cluster that it is in."""
 
 from dataclasses import replace
 from typing import Any, Final

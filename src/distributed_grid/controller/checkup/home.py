@@ -28,7 +28,7 @@ _LONGEST: Final = 2**16
 
 
 def look_for_secrets(home: GridHome) -> tuple[SecretFile, ...]:
-    """Also what people put there themselves: a key for TLS, a token that is on its way to its user."""
+    """Includes files that people put there: a key for TLS, a token that is to be handed to its user."""
     found = []
     for path, status in _files(home.path):
         if kind := _kind(path, home):
@@ -83,7 +83,7 @@ def _of_another_cluster(path: Path, age_s: float, now: float) -> KeptFile:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Those that are there and can be looked at: files come and go while a controller is at work."""
+    """The files that can be read: files come and go while a controller runs."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
             status = path.stat()
@@ -102,7 +102,7 @@ def owner_of(status: os.stat_result) -> str:
 
 
 def look_at_home(home: GridHome) -> HomeFacts:
-    """Nothing is created but, for a moment, one file in a home that is there."""
+    """Creates nothing but, for a moment, one file in an existing home."""
     path = home.path
     try:
         exists = path.exists()

@@ -10,7 +10,7 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 
 
 def surroundings(names: Sequence[str]) -> dict[str, object]:
-    """In what the node's raylet was started, and what time it is there."""
+    """The environment of the node's raylet, and the time there."""
     env = _of_the_raylet() or os.environ
     return {
         "time": time.time(),

@@ -1,4 +1,4 @@
-"""The order in which an examination collects facts: machine, autoscalers, cluster, and what it has seen so far."""
+"""The steps of a checkup, in order, and the facts so far."""
 
 import os
 import platform
@@ -34,7 +34,7 @@ def look_at_machine() -> MachineFacts:
 
 
 class Checkup:
-    """One look around. `facts` are there at any time, as far as the look has come."""
+    """One checkup. At any time, `facts` has what was collected so far."""
 
     def __init__(self, home: GridHome, address: str | None = None, *, nodes_within_s: float = 20.0) -> None:
         self.facts = Facts(
@@ -114,7 +114,7 @@ class Checkup:
 
     @contextmanager
     def _attempt(self, check: str, step: str) -> Iterator[None]:
-        """One look that may fail without keeping the others from being taken."""
+        """One step of the checkup; if it fails, the other steps are still taken."""
         self._saw_in_cluster(stuck_at=step)
         try:
             yield

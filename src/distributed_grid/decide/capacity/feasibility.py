@@ -1,4 +1,5 @@
-"""Feasibility: what a node has free, keeps and could lend; and whether it can give what is asked, or why not.
+"""Feasibility: the free capacity of a node, its headroom, and the part that it could lend; and why it cannot meet a
+request.
 
 Every part of grid asks here: grants, the queue, preemption, the task scheduler, the inventory for roles, suggestions.
 The reasons and their texts are in `model/refusals.py`.
@@ -54,7 +55,7 @@ def within_limit(node: Node, kind: str, left: int, lent: int) -> int:
 
 
 def headroom_of(node: Node, kind: str, free: int, lent: int, headroom: Headroom) -> int:
-    """How much of its free capacity a node keeps, in units. GPUs are kept whole: of a single one, no part is."""
+    """The headroom of a node, in units. Only whole GPUs are kept, so a node with a single GPU keeps none."""
     if headroom is NO_HEADROOM:
         return 0
     most = 0.0

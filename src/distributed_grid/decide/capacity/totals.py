@@ -100,10 +100,10 @@ class _KindPlan:
 class _Budget:
     """By how much all nodes together may grow."""
 
-    for_anybody: int
+    for_all: int
     for_leases: int
-    """More than `for_anybody` if a loan is in use whose source is gone. But if a node lacks something that no lease
-    explains (after a wiped store), that may be what is in use, and not the loan."""
+    """More than `for_all` if a loan with a lost source is in use. But if a node lacks an amount that no lease explains
+    (after a wiped store), the borrower may be using that amount, not the loan."""
 
 
 def _plan_kind(bases: _Amounts, youngest_first: list[Lease], before: _Amounts, reached: _Amounts) -> _KindPlan:
@@ -178,7 +178,7 @@ def _keep_within(
     outstanding: Mapping[str, int],
 ) -> None:
     """Cut growth down to what is really left: first what no lease explains, then the youngest grants."""
-    over = sum(max(0, limits[node] - reached[node]) for node in limits) - budget.for_anybody
+    over = sum(max(0, limits[node] - reached[node]) for node in limits) - budget.for_all
     if over <= 0:
         return
     explained: _Amounts = defaultdict(int)
@@ -191,7 +191,7 @@ def _keep_within(
         held_back = min(over, max(0, limits[node] - reached[node] - explained[node]))
         limits[node] -= held_back
         over -= held_back
-    over = max(0, over - (budget.for_leases - budget.for_anybody))
+    over = max(0, over - (budget.for_leases - budget.for_all))
     for lease in youngest_first:
         if over > 0 and lease.is_granting and lease.target in limits:
             growth = max(0, limits[lease.target] - reached[lease.target])

@@ -191,7 +191,7 @@ def _in_ray(found: ControllerFacts, cluster: ClusterFacts | None, at: str) -> Fi
             "Fix the problems that it reports.",
         )
     if found.actor is ActorState.THERE and found.actor_url == found.url:
-        return ok(Code.CONTROLLER, f"{at} answers, takes the token, and is in the Ray cluster")
+        return ok(Code.CONTROLLER, f"{at} answers, accepts the token, and is in the Ray cluster")
     if cluster.address != found.ray_address:
         return warn(
             Code.CONTROLLER,
@@ -265,7 +265,7 @@ def view_lag(cluster: ClusterFacts) -> Finding:
         return warn(
             check,
             f"the cluster's view did not show a resize in time; {periods}",
-            "Look for a head without CPU time to spare: grants wait until the view shows what was taken.",
+            "Check whether the head is short of CPU time: grants wait until the view shows the lender's smaller total.",
         )
     if not found.lags_s:
         return skip(check, "nothing was resized, so nothing was measured")
@@ -277,7 +277,7 @@ def view_lag(cluster: ClusterFacts) -> Finding:
         return warn(
             check,
             f"{measured}; every grant waits that long",
-            f"Start every node with {REPORT_PERIOD}=10, and see that the head has CPU time to spare.",
+            f"Start every node with {REPORT_PERIOD}=10, and make sure that the head has CPU time to spare.",
         )
     return ok(check, measured)
 

@@ -78,10 +78,10 @@ def disk_space(home: HomeFacts) -> Finding:
 
 _WHO_READS_IT = {
     SecretKind.OWN_TOKEN: "can do everything that grid can",
-    SecretKind.USERS_TOKENS: "learns who may do what, though no token",
-    SecretKind.LOGIN: "is you to the controller where you are logged in",
+    SecretKind.USERS_TOKENS: "learns the users and their rights, but no token",
+    SecretKind.LOGIN: "can act as you at the controller where you are logged in",
     SecretKind.USER_TOKEN: "can do what its user may",
-    SecretKind.TLS_KEY: "can pass for the controller",
+    SecretKind.TLS_KEY: "can impersonate the controller",
 }
 _NEW_ONE = {
     SecretKind.OWN_TOKEN: "remove it and start grid again, which makes a new one",

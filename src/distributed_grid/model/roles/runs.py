@@ -26,7 +26,7 @@ class RunState(StrEnum):
     ENDED = "ended"
     FAILED = "failed"
     LOST = "lost"
-    """Only readers report this: its owner is gone without a word, and its actors with it."""
+    """Only readers report this: its owner is gone without having recorded an end, and its actors with it."""
 
 
 class RunId(NamedTuple):
@@ -52,7 +52,7 @@ def is_over(record: RunHeader) -> bool:
 
 
 def as_seen(record: Record, *, owner_is_dead: bool) -> Record:
-    """The record as a reader shows it: a run whose owner died without a word is lost."""
+    """The record as a reader shows it: a run is lost if its owner died without having recorded an end."""
     if not owner_is_dead or is_over(record):
         return record
     owner = record["owner"]

@@ -60,12 +60,12 @@ class DailySeason:
 
 OPINIONS: Final = (
     "same as now",
-    "what came in the last fifth goes again",
-    "half of what came in the last fifth goes again",
-    "half of what came in the last two thirds goes again",
-    "half-way back to its average",
-    "goes on as it went",
-    "goes on half as fast",
+    "the rise of the last fifth falls back",
+    "half of the rise of the last fifth falls back",
+    "half of the rise of the last two thirds falls back",
+    "half-way back to the average",
+    "the change continues",
+    "the change continues half as fast",
     "as on other days",
     "half as on other days",
 )
