@@ -62,13 +62,13 @@ def drawn() -> Iterator[Drawn]:
 @pytest.fixture
 def silent_nodes(fresh: ServedGrid, drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """No raylet says what it has, for as long as the test likes."""
-    says = fresh.cluster.said_by
+    says = fresh.cluster.reported_by
 
-    def said_by(raylet: Any) -> Any:
+    def reported_by(raylet: Any) -> Any:
         drawn.wait()
         return says(raylet)
 
-    monkeypatch.setattr(fresh.cluster, "said_by", said_by)
+    monkeypatch.setattr(fresh.cluster, "reported_by", reported_by)
     return drawn
 
 
@@ -120,7 +120,7 @@ def test_an_audit_that_a_round_of_transfers_crosses_looks_again(fresh: ServedGri
     def lend() -> None:
         crossed.append(fresh.client.request_boost(SMALL)["boost_id"])
 
-    fresh.cluster.upcoming(1, lend, call="said_by")
+    fresh.cluster.upcoming(1, lend, call="reported_by")
     report = fresh.client.audit()
 
     assert crossed and report["sound"] and not report["settled"]

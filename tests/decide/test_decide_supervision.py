@@ -10,8 +10,8 @@ from service_unit import STAYS_DOWN
 
 from distributed_grid.decide.supervision import (
     Do,
+    Observation,
     Phase,
-    Sight,
     Step,
     Watch,
     after_failure,
@@ -34,14 +34,14 @@ from distributed_grid.errors import (
     Unavailable,
 )
 
-WELL = Sight(controller=True, head=True)
-SILENT = Sight(controller=False, head=True)
-NO_HEAD = Sight(controller=False, head=False)
+WELL = Observation(controller=True, head=True)
+SILENT = Observation(controller=False, head=True)
+NO_HEAD = Observation(controller=False, head=False)
 
-sights = st.builds(Sight, controller=st.booleans(), head=st.booleans(), stopped=st.just(False))
+sights = st.builds(Observation, controller=st.booleans(), head=st.booleans(), stopped=st.just(False))
 
 
-def played(*sights: Sight, watch: Watch | None = None, every: float = 1.0, start: float = 0.0) -> list[Step]:
+def played(*sights: Observation, watch: Watch | None = None, every: float = 1.0, start: float = 0.0) -> list[Step]:
     """One look after the other; tries to put the controller in fail."""
     watch, now, steps = watch or Watch(), start, []
     for sight in sights:
@@ -112,14 +112,14 @@ def test_tries_come_ever_later_within_bounds(failures: int) -> None:
 @given(st.lists(sights, min_size=1, max_size=60), st.floats(0.1, 60))
 @example([SILENT] * 60, 0.1)
 @example([SILENT] * 60, 1.0)
-def test_between_two_tries_there_is_always_a_pause(seen: list[Sight], every: float) -> None:
+def test_between_two_tries_there_is_always_a_pause(seen: list[Observation], every: float) -> None:
     tries = [step.do is Do.START for step in played(*seen, every=every)]
     assume(any(tries))
     assert every >= 1.0 or not any(earlier and later for earlier, later in pairwise(tries))
 
 
 @given(st.lists(sights, max_size=60), st.floats(0.1, 60))
-def test_whatever_was_seen_a_controller_that_is_away_for_long_is_put_in(seen: list[Sight], every: float) -> None:
+def test_whatever_was_seen_a_controller_that_is_away_for_long_is_put_in(seen: list[Observation], every: float) -> None:
     before = played(*seen, every=every)
     watch = before[-1].watch if before else Watch()
 
@@ -129,7 +129,7 @@ def test_whatever_was_seen_a_controller_that_is_away_for_long_is_put_in(seen: li
 
 
 @given(st.lists(sights, max_size=60), st.floats(0.1, 60))
-def test_while_it_answers_or_the_head_is_away_nothing_is_put_in(seen: list[Sight], every: float) -> None:
+def test_while_it_answers_or_the_head_is_away_nothing_is_put_in(seen: list[Observation], every: float) -> None:
     steps = zip(seen, played(*seen, every=every), strict=True)
     nothing_to_do = [step for sight, step in steps if sight.controller or not sight.head]
     assume(nothing_to_do)

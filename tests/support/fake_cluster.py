@@ -152,8 +152,8 @@ class FakeCluster(FakeWorld):
 
     # -- the rest of Cluster -------------------------------------------------------------------------------
 
-    def said_by(self, raylet: Raylet) -> NodeView | None:
-        self.passing("said_by")
+    def reported_by(self, raylet: Raylet) -> NodeView | None:
+        self.passing("reported_by")
         node = self._nodes[raylet.node_id]
         return NodeView(*map(floats, self._snapshot(node))) if node.alive else None
 

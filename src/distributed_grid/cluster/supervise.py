@@ -30,7 +30,15 @@ from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.cluster.nodes import spawn
 from distributed_grid.cluster.processes import carrying, child_environment
 from distributed_grid.cluster.record import ClusterRecord
-from distributed_grid.decide.supervision import Do, Sight, Watch, after_failure, after_success, may_heal, next_step
+from distributed_grid.decide.supervision import (
+    Do,
+    Observation,
+    Watch,
+    after_failure,
+    after_success,
+    may_heal,
+    next_step,
+)
 from distributed_grid.errors import GridError, HomeInUse, StoreBroken
 from distributed_grid.model.listening import AUTO, Listening
 from distributed_grid.store.durable import bytes_of, json_of, replace_durably
@@ -171,10 +179,10 @@ class Supervisor:
 
     # -- looking -------------------------------------------------------------------------------------------
 
-    def _look(self) -> Sight:
+    def _look(self) -> Observation:
         record = self._record()
         self._check_it_is_ours(record)
-        return Sight(
+        return Observation(
             controller=record is not None and answers(self._home),
             head=self._head_listens(record),
             stopped=self._is_stopped() or self._is_over(),

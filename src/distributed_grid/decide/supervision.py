@@ -38,7 +38,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """The result of one look."""
 
     controller: bool
@@ -71,7 +71,7 @@ class Step:
     say: str | None = None
 
 
-def next_step(watch: Watch, sight: Sight, *, now: float, without_head_s: float = math.inf) -> Step:
+def next_step(watch: Watch, sight: Observation, *, now: float, without_head_s: float = math.inf) -> Step:
     """The next thing to do, how long to pause after it, and what to tell people.
 
     `without_head_s`: how long the supervisor waits for a head that is gone.

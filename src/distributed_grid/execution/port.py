@@ -41,7 +41,7 @@ class RayletSilent(Exception):
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node's total and free resources: as the cluster's control service shows them, up to 0.2 s old; or, from
-    `said_by`, as the raylet itself has them now."""
+    `reported_by`, as the raylet itself has them now."""
 
     total: RayMap
     free: RayMap
@@ -92,7 +92,7 @@ def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tup
     return tuple(chosen)
 
 
-def says_who(holders: tuple[Holder, ...], kind: str, units: int, limit: int = 3) -> str:
+def holders_in_words(holders: tuple[Holder, ...], kind: str, units: int, limit: int = 3) -> str:
     """The holders of capacity that is being returned, in words for warnings and events."""
     names = [h.describe() for h in holders[:limit]]
     more = f", and {len(holders) - limit} more" if len(holders) > limit else ""
@@ -145,7 +145,7 @@ class Cluster(Raylets, Protocol):
         """One for each kind of delivery that moves no totals."""
         ...
 
-    def said_by(self, raylet: Raylet) -> NodeView | None: ...
+    def reported_by(self, raylet: Raylet) -> NodeView | None: ...
     def why_no_transfers(self) -> str | None: ...
     def work_of_job(self, job_id: str, group_id: str) -> Work: ...
     def drivers(self, since: float) -> tuple[Driver, ...]: ...

@@ -24,8 +24,8 @@ class RayCluster(RayGateway):
         self._gates = DrainGates(self)
         self.mechanisms: Mapping[Delivery, Mechanism] = {Delivery.RESERVE: Groups(gcs_address, self)}
 
-    def said_by(self, raylet: Raylet) -> NodeView | None:
-        return ray_rpc.said_by(raylet)
+    def reported_by(self, raylet: Raylet) -> NodeView | None:
+        return ray_rpc.reported_by(raylet)
 
     def work_of_job(self, job_id: str, group_id: str) -> Work:
         return group_work.work_of_job(self.gcs_address, job_id, group_id)
@@ -34,7 +34,7 @@ class RayCluster(RayGateway):
         return group_work.drivers(self.gcs_address, since)
 
     def cpus_in_use(self, raylet: Raylet, group_id: str) -> float:
-        return group_work.cpus_in_use(ray_rpc.said_by(raylet), group_id)
+        return group_work.cpus_in_use(ray_rpc.reported_by(raylet), group_id)
 
     def join_private_cluster(self, lease: Lease, head_address: str) -> None:
         private_raylet.join(lease, head_address)

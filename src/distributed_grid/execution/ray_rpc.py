@@ -62,7 +62,7 @@ def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
     return tuple(_worker(raylet.node_id, stats) for stats in reply.core_workers_stats)
 
 
-def said_by(raylet: Raylet) -> NodeView | None:
+def reported_by(raylet: Raylet) -> NodeView | None:
     """A raylet's own total and free resources right now, read without a change; None if it does not answer."""
     try:
         reply = _raylet_stub(f"{raylet.ip}:{raylet.manager_port}").GetResourceLoad(
@@ -75,7 +75,7 @@ def said_by(raylet: Raylet) -> NodeView | None:
 
 def is_group_idle(raylet: Raylet, group_id: str) -> bool:
     """True if the raylet has the group and nothing holds any part of it: cheaper than asking its workers."""
-    said = said_by(raylet)
+    said = reported_by(raylet)
     if said is None:
         return False
     parts = [name for name in said.total if group_id in name]

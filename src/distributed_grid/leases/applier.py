@@ -85,7 +85,7 @@ class Applier:
         reached = self._settled()
         for _ in range(_STEADY_TRIES):
             before = reached
-            said = {name: self._cluster.said_by(raylet) for name, raylet in self._observer.naming.raylets.items()}
+            said = {name: self._cluster.reported_by(raylet) for name, raylet in self._observer.naming.raylets.items()}
             if (reached := self._settled()) == before:
                 break
         return said

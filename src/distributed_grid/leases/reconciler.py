@@ -10,7 +10,7 @@ from typing import Final
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
-from distributed_grid.execution.port import Group, says_who
+from distributed_grid.execution.port import Group, holders_in_words
 from distributed_grid.leases.grant import deliver, leave_off
 from distributed_grid.leases.notices import Notices
 from distributed_grid.leases.reclaim import reclaim_from_cordoned, take_what_is_due
@@ -389,7 +389,7 @@ class Reconciler:
         if reported_at is None or now - reported_at >= _TELL_EVERY:
             self._reported_at[lease.id] = now
             holders = await p.applier.holders(lease)
-            message = says_who(holders, lease.kind, units)
+            message = holders_in_words(holders, lease.kind, units)
             p.notes[lease.id] = (message,)
             # A queue changes the holders every few seconds: the log does not list them all.
             noted = self._held.get(lease.id)

@@ -33,7 +33,7 @@ from distributed_grid.scheduler.placement import Chooser, Flight, carries_tasks
 
 
 @dataclass(frozen=True, slots=True)
-class NotToBeHad:
+class PlacesUnavailable:
     """Nodes that could not give a place after all."""
 
     nodes: tuple[NodeName, ...]
@@ -123,7 +123,7 @@ class TaskLeases:
 
     async def make(
         self, task: ScheduledTask, choices: tuple[Choice, ...], nodes: tuple[NodeName, ...] | None = None
-    ) -> tuple[Placement, ...] | NotToBeHad:
+    ) -> tuple[Placement, ...] | PlacesUnavailable:
         """Make all places, or none: if one fails, the others are given back.
 
         Returns the nodes that could not give a place; other errors are raised. `nodes`: while others wait, a single
@@ -138,7 +138,7 @@ class TaskLeases:
         await self.give_back(self.of(task.id, who=task.who), "the gang is incomplete", who=task.who)
         choice, error = failed[0]
         if isinstance(error, Refused | NotFound):
-            return NotToBeHad(nodes or (choice.node,))
+            return PlacesUnavailable(nodes or (choice.node,))
         raise error
 
     async def _place(self, task: ScheduledTask, choice: Choice, nodes: tuple[NodeName, ...] | None) -> Placement:
@@ -405,7 +405,7 @@ class Flights:
         task = flight.task
         try:
             places = await self._leases.make(task, flight.choices, flight.nodes)
-            if isinstance(places, NotToBeHad):
+            if isinstance(places, PlacesUnavailable):
                 self._chooser.not_on.setdefault(task.id, set()).update(places.nodes)
             else:
                 if flight.nodes and places[0].lease_id is not None:

@@ -29,7 +29,8 @@ def plan_grant(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES
 
 
 def best_lender(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName | None:
-    """Of the nodes that can lend, the one that the request prefers or that has the most left; the name breaks ties.
+    """Of the nodes that can lend, the one that the request prefers or that has the most left; then by the node's
+    priority, then by name.
 
     A lender whose machine is too busy to carry the work comes after all others.
     """

@@ -65,7 +65,7 @@ class LocalMember:
         return lambda: getattr(self.instance, method)(*args, **kwargs)
 
 
-class _NotAllWell(Exception):
+class _SomeFailed(Exception):
     """A call failed or is late; the caller asks each reference for its outcome."""
 
 
@@ -86,7 +86,7 @@ class LocalTransport:
 
     def collect(self, refs: Sequence[LocalRef], within_s: float | None) -> list[Any]:
         if wait(refs, within_s, FIRST_EXCEPTION).not_done or any(ref.exception() is not None for ref in refs):
-            raise _NotAllWell
+            raise _SomeFailed
         return [ref.result() for ref in refs]
 
     def outcome(self, ref: LocalRef, endpoint: Endpoint, method: str, within_s: float | None) -> Any:
