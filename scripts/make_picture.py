@@ -16,8 +16,8 @@ from rich.text import Text
 
 GRID = str(Path(sys.executable).with_name("grid"))
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "boost.svg"
-COMMANDS = ("grid boost request gpu-master cpu 4 --duration 30m", "grid cluster status", "grid boost status")
-WIDTH, MOST_LINES = 108, 16
+COMMANDS = ("grid boost request gpu-master cpu 4 --duration 30m", "grid cluster status")
+WIDTH, MOST_LINES = 108, 20
 
 
 def main() -> None:

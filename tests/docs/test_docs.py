@@ -587,3 +587,28 @@ def test_the_architecture_has_the_layers_that_are_enforced() -> None:
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs/images").iterdir()), ids=lambda picture: picture.name)
 def test_a_picture_loads_nothing_from_other_hosts(picture: Path) -> None:
     assert not re.findall(r"""(?:url\(|href=)["']?https?://[^"')]+""", picture.read_text())
+
+
+# The glossary has the field's word for each: report, message, reclaim, repair, pending return, none.
+RETIRED = {
+    "told",
+    "asked_back",
+    "ask_back",
+    "wanted_back",
+    "mend",
+    "upkeep",
+    "homecoming",
+    "nobody",
+    "somebody",
+    "whoever",
+}
+
+
+def test_the_code_uses_the_words_of_the_glossary() -> None:
+    found = {
+        (str(path.relative_to(SOURCE)), word)
+        for path in SOURCE.rglob("*.py")
+        for word in re.findall(r"[a-z_]+", path.read_text().lower())
+        if word.strip("_") in RETIRED
+    }
+    assert found == {("store/lease_codec.py", "wanted_back")}, "the boost file has always had that key"

@@ -78,7 +78,7 @@ class Story:
 
     def base_capacity(self) -> None:
         self._show.nodes(self._base)
-        self._show.aside("Raylets on one machine: the amounts are what Ray is told, not its hardware.")
+        self._show.aside("Raylets on one machine: the amounts are given to Ray, and are not its hardware.")
         self._check("Every node offers what it started with", self._view.totals, self._base, say=cpus_and_gpus)
 
     def a_job_waits(self) -> None:

@@ -107,7 +107,7 @@ def try_resize(raylets: Raylets, node_id: NodeId, *, clock: Callable[[], float] 
             if not seen or not _until_view_shows(raylets, node_id, 0.0, clock):
                 return replace(found, unseen=True)
             found = replace(found, lags_s=(*found.lags_s, lag))
-    except Exception as error:  # noqa: BLE001 - a private call of Ray; told as it comes
+    except Exception as error:  # noqa: BLE001 - a private call of Ray; reported as it is
         return replace(found, error=in_one_line(error))
     finally:
         with suppress(Exception):

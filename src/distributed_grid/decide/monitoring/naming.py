@@ -47,7 +47,7 @@ def name_raylets(raylets: Sequence[Raylet], configured: Sequence[ConfiguredName]
                 continue
             found = [r for r in left if matches(r, wanted)]
             if len(found) > 1 and matches is not _by_label:
-                # Several raylets on one machine: without labels they cannot be told apart.
+                # Several raylets on one machine: only labels distinguish them.
                 problems.append(
                     f"{wanted.name}: {len(found)} raylets have that host; start them with --labels {NAME_LABEL}=NAME"
                 )
