@@ -408,7 +408,7 @@ def test_what_needs_no_token_is_written_once() -> None:
 
     app = Counting()
     app.get("/one")(lambda: None)
-    access.describe_token(app)
+    access.describe_answers(app)
 
     documents = [document(app) for _ in range(5)]
     assert len(set(documents)) == 1 and json.loads(documents[0])["paths"]

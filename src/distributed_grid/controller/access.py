@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
 import orjson
 from fastapi import Depends, FastAPI, Header, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import TypeAdapter
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -34,10 +36,16 @@ from distributed_grid.model.principals import OWNER, Principal, Scope, check_may
 from distributed_grid.model.teams import Teams
 from distributed_grid.wire.values import ErrorAnswer
 
+_SCHEMAS: Final = "#/components/schemas/"
 ERRORS: Final[dict[int | str, dict[str, object]]] = {
-    status: {"model": ErrorAnswer} for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
+    status: {
+        "description": HTTPStatus(status).phrase,
+        "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorAnswer"}}},
+    }
+    for status in (401, 403, 404, 409, 413, 421, 422, 429, 500, 503)
 }
-"""For OpenAPI: the errors that any call may return."""
+"""For OpenAPI: the errors that any call may return. They refer to one schema: with a model each, FastAPI would build
+the same schema for each status of each route, which would take most of a controller's start."""
 
 
 def answer_error(error: GridError, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -239,12 +247,14 @@ def _path_parameters(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for one in operations for each in one.get("parameters", ()) if each["in"] == "path"]
 
 
-def describe_token(app: FastAPI) -> None:
-    """Describe the token in the OpenAPI document."""
+def describe_answers(app: FastAPI) -> None:
+    """Describe in the OpenAPI document what concerns every call: the token, and the errors."""
     plain = app.openapi
 
     def described() -> dict[str, object]:
         spec = plain()
+        error = TypeAdapter(ErrorAnswer).json_schema(ref_template=f"{_SCHEMAS}{{model}}")
+        spec["components"].setdefault("schemas", {}).update(error.pop("$defs"), ErrorAnswer=error)
         spec["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         spec["security"] = [{"token": []}]
         for parameter in _path_parameters(spec):

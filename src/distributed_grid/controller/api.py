@@ -18,7 +18,7 @@ from distributed_grid.controller.access import (
     TokenRequired,
     answer_error,
     asker_of,
-    describe_token,
+    describe_answers,
     needs,
 )
 from distributed_grid.controller.audit_routes import audit_routes
@@ -82,7 +82,7 @@ def make_app(
         teams=engine.parts.teams,
     )
     app.add_middleware(HostChecked, allowed=allow_hosts)  # added last, runs first
-    describe_token(app)
+    describe_answers(app)
     api = APIRouter(prefix="/api/v1", route_class=DirectRoute, responses=ERRORS)
     config = engine.config
     stream = EventStream(engine.parts.journal, tokens)
