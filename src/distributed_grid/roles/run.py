@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import Enum
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -244,12 +245,12 @@ class Run:
         """Why the run has ended, or is degraded."""
         return self._p.why
 
-    def __getitem__(self, role: Any) -> RoleGroup[Any]:
+    def __getitem__(self, role: str | Enum) -> RoleGroup[Any]:
         """The members of a role."""
         spec = spec_named(self._p.workload, role)
         return RoleGroup(self._registry, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
 
-    def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
+    def group(self, role: str | Enum, cls: type[T]) -> RoleGroup[T]:
         """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
@@ -261,7 +262,7 @@ class Run:
         """All that is known of the run, as `grid roles status --json` shows it."""
         return self._supervisor.record()
 
-    def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
+    def scale(self, role: str | Enum, count: int, wait_s: float | None = 60.0) -> None:
         """Bring a role to `count` members, and wait until they are up. None or 0: do not wait."""
         name = spec_named(self._p.workload, role).name
         failed_additions = self._p.failed_additions[name]
