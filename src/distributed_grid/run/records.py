@@ -44,6 +44,12 @@ class ShownRun(TypedDict):
     seconds: float
 
 
+class ShownRuns(TypedDict):
+    """The runs of this machine as `--json` shows them."""
+
+    tasks: list[ShownRun]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run. `state`: starting, running, then done, failed, cancelled, lost, or refused (it never began)."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Final, Unpack
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.ports import ClaimedPorts, own_address
@@ -86,7 +86,7 @@ class Wrapper:
         self._run, self._runs, self._output = run, runs, output
         self._cancelled: int | None = None
 
-    def carry_out(self, output: object = None) -> int:
+    def carry_out(self, output: BinaryIO | None = None) -> int:
         """The program's exit code; if it was cancelled and did not exit with 0, 128 plus the signal's number.
 
         Raises `LeaseLost` if the lease was taken meanwhile.
@@ -121,7 +121,7 @@ class Wrapper:
         self._note(boost_id=lease.id, source_node=where["source_node"], target_node=where["target_node"])
         return lease
 
-    def _inside(self, lease: HeldLease, output: object, signals: Signals) -> int:
+    def _inside(self, lease: HeldLease, output: BinaryIO | None, signals: Signals) -> int:
         told = Path(self._run.folder) / "report.jsonl"
         reports, reclaim = Reports(told), Path(self._run.folder) / "reclaim.json"
         cluster = None
