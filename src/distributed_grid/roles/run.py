@@ -155,7 +155,8 @@ class Run:
             why = said_by(error)
             self._end(why, RunState.FAILED, forget=True)
             raise
-        self._p.state, self._p.progress = RunState.RUNNING, ""
+        self._p.become(RunState.RUNNING, "")
+        self._p.progress = ""
         self._supervisor.tell()
         RAY_EXIT.add(self, self.leave_ray)
         self._supervisor.start(self._end)
@@ -197,12 +198,13 @@ class Run:
             if self._over.is_set():
                 return
             self._supervisor.stopping()
-            self._p.state, self._p.why, self._p.progress = RunState.STOPPING, why, ""
+            self._p.become(RunState.STOPPING, why)
+            self._p.progress = ""
             if ray.is_initialized():
                 attempt(self._p, self._supervisor.tell)
             self._registry.close(f"the run {self.name} is over: {why}")
             let_go(self._p, self._supervisor.resizing.borrowing.give_back_all)
-            self._p.state = state
+            self._p.become(state, why)
             forget = forget or state is not RunState.FAILED
             leave_record(self._p, self._records, self._supervisor.record(), forget=forget)
             RAY_EXIT.drop(self)
