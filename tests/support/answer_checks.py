@@ -32,10 +32,10 @@ def what_is_wrong(kind: Any, text: bytes) -> str | None:
 
 
 class AnswersChecked:
-    """Remembers every answer of an application that is not as its route defines it."""
+    """Remembers every answer of an application that is not as its route defines it, and what has been answered."""
 
-    def __init__(self, app: ASGIApp, wrong: list[str]) -> None:
-        self._app, self._wrong = app, wrong
+    def __init__(self, app: ASGIApp, wrong: list[str], answered: set[str]) -> None:
+        self._app, self._wrong, self._answered = app, wrong, answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts: list[bytes] = []
@@ -54,6 +54,8 @@ class AnswersChecked:
             return
         kind = ErrorAnswer if start["status"] >= 400 else getattr(route, "response_model", None)
         found = f"{route} has no definition" if kind is None else what_is_wrong(kind, b"".join(parts))
+        if start["status"] < 400:
+            self._answered.add(f"{scope['method']} {getattr(route, 'path', scope['path'])}")
         if found is not None:
             self._wrong.append(f"{scope['method']} {scope['path']}: {found}")
 
