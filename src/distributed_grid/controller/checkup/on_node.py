@@ -1,15 +1,27 @@
 """What a checkup runs on other machines. This module travels by value: nothing of grid is installed there."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 
-def surroundings(names: Sequence[str]) -> dict[str, object]:
-    """In what the node's raylet was started, and what time it is there."""
+class Surroundings(TypedDict):
+    """In what a node's raylet was started, and what time it is there."""
+
+    time: float
+    env: dict[str, str]
+    token_auth: bool
+    gpu_devices: int
+    machine: str
+
+
+def surroundings(names: Sequence[str]) -> Surroundings:
     env = _of_the_raylet() or os.environ
     return {
         "time": time.time(),
