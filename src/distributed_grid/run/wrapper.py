@@ -22,7 +22,7 @@ from distributed_grid.run.driver import Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted
 from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
-from distributed_grid.run.records import Run, RunChanges, Runs
+from distributed_grid.run.records import Run, RunChanges, Runs, State
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import Cancelled, Signals, signals_blocked
 
@@ -114,7 +114,7 @@ class Wrapper:
         try:
             lease = HeldLease.of(self._client, self._wanted, self._run.id, self._run.label)
         except GridError as error:
-            state = "failed" if isinstance(error, Unavailable) else "refused"
+            state: State = "failed" if isinstance(error, Unavailable) else "refused"
             self._never_began(state, (error.message, *error.because))
             raise
         where = lease.boost
@@ -165,7 +165,7 @@ class Wrapper:
         """As a shell reports it."""
         return 128 + (self._cancelled or 0)
 
-    def _never_began(self, state: str, why: Sequence[str]) -> None:
+    def _never_began(self, state: State, why: Sequence[str]) -> None:
         """A foreground run has shown the reason to its user; for a run in the background it is recorded."""
         if self._run.detached:
             self._note(state=state, ended=time.time(), told=tuple(why))
@@ -180,7 +180,8 @@ class Wrapper:
             pass
         told = reports.summary(progress.outside)
         self._sum_up(code, progress, told, reports)
-        state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
+        ended: State = "done" if code == 0 else "failed"
+        state: State = "lost" if lost else "cancelled" if self._cancelled is not None else ended
         self._note(state=state, ended=time.time(), exit_code=code, told=tuple(told))
         if not lost:
             with suppress(GridError):
