@@ -1,5 +1,9 @@
-"""Every endpoint answers as its definition in `wire` says; `ServedGrid` checks each answer when it closes."""
+"""Every endpoint answers as its definition in `wire` says, and so does the client's call.
 
+`ServedGrid` compares each answer with the definition of its route, `checked` with that of the client's method.
+"""
+
+from answer_checks import checked
 from builders import process
 from fastapi.routing import APIRoute
 from role_runs import a_run
@@ -9,6 +13,7 @@ HALF = {"target_node": "b", "resource_type": "cpu", "amount": 0.5}
 
 
 def test_every_endpoint_answers_as_it_is_defined(fresh: ServedGrid) -> None:
+    checked(fresh.client)
     fresh.measure()
     _boosts(fresh)
     _requests(fresh)

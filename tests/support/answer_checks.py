@@ -44,6 +44,8 @@ class AnswersChecked:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 start.update(message)
+                if message["status"] < 400:
+                    self._answered.add(f"{scope['method']} {getattr(scope.get('route'), 'path', scope['path'])}")
             parts.append(message.get("body", b""))
             await send(message)
 
@@ -54,8 +56,6 @@ class AnswersChecked:
             return
         kind = ErrorAnswer if start["status"] >= 400 else getattr(route, "response_model", None)
         found = f"{route} has no definition" if kind is None else what_is_wrong(kind, b"".join(parts))
-        if start["status"] < 400:
-            self._answered.add(f"{scope['method']} {getattr(route, 'path', scope['path'])}")
         if found is not None:
             self._wrong.append(f"{scope['method']} {scope['path']}: {found}")
 
