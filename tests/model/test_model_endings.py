@@ -1,14 +1,17 @@
 """Why a lease ended, in words, and what then helps: it depends on who asked for it, and why."""
 
+import json
 from datetime import timedelta
 
 import pytest
+from answer_checks import what_is_wrong
 from builders import FOR_ANA, NOON, lease
 
 from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import EndCause, Ending, what_to_do, why_it_ends
 from distributed_grid.model.leases import LeaseState, Notice, Program, Purpose
 from distributed_grid.model.notices import notice_body, notice_in
+from distributed_grid.wire.boosts import ReclaimMessage
 
 RELEASING = LeaseState.RELEASING
 
@@ -75,6 +78,7 @@ def test_a_holder_is_told_for_whom_and_when_all_is_over() -> None:
 
     assert (told["by"], told["cause"], told["ends_at"]) == ("ana", "preempted", "2025-06-01T12:00:30.000Z")
     assert told["claimant"]["priority"] == "high"
+    assert what_is_wrong(ReclaimMessage, json.dumps(told).encode()) is None
     assert read is not None
     assert (read.by, read.claimant, read.ends_at) == ("ana", told["claimant"], asked.deadline)
 

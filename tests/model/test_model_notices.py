@@ -1,12 +1,15 @@
 """What holders are told, and what their answers mean."""
 
+import json
 from datetime import timedelta
 
 import pytest
+from answer_checks import what_is_wrong
 from builders import NOON, lease
 
 from distributed_grid.model.leases import Notice
 from distributed_grid.model.notices import Reply, asks_more, notice_body, notice_dict, notice_in, reply_of
+from distributed_grid.wire.boosts import ReclaimMessage
 
 NOTICE = Notice(15_000, "ana needs it", NOON, NOON + timedelta(seconds=15))
 
@@ -21,6 +24,7 @@ def test_a_notice_survives_its_json() -> None:
     assert (read.amount, read.reason, read.asked_at, read.deadline) == (1.5, NOTICE.reason, NOON, NOTICE.deadline)
     assert notice_in(shown | {"notice": None}) is None
     assert notice_body(asked) == {"boost_id": "b1", "resource_type": "cpu", **shown["notice"]}
+    assert what_is_wrong(ReclaimMessage, json.dumps(notice_body(asked)).encode()) is None
 
 
 @pytest.mark.parametrize(

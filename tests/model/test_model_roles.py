@@ -9,6 +9,7 @@ from builders import amounts, workload
 from distributed_grid.errors import InvalidRole
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED
 from distributed_grid.model.roles.profiles import PROFILES, from_profile
+from distributed_grid.model.roles.runs import LEGAL, OVER, RunState
 from distributed_grid.model.roles.spec import (
     Arrangement,
     Colocation,
@@ -351,3 +352,9 @@ def test_the_documented_list_has_the_variables_of_newer_versions() -> None:
     assert {key: value for key, value in found.items() if key in caller} == {
         k: v for k, v in caller.items() if k != "OTHER"
     }
+
+
+def test_a_run_that_stops_can_only_end() -> None:
+    assert LEGAL.keys() == set(RunState)
+    assert LEGAL[RunState.STOPPING] < OVER
+    assert not any(LEGAL[state] for state in OVER)

@@ -1,5 +1,6 @@
 """Moving processes: the order in which it is done, what is left when something fails, and who may."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -207,6 +208,29 @@ def test_a_process_that_is_being_moved_is_not_moved_again(lab: Lab) -> None:
     with pytest.raises(CannotMove, match="already"):
         lab.move(to="c")
     assert lab.fake.started == [moved.id]
+
+
+@pytest.mark.parametrize("step", ["create", "environment", "prepare", "stop", "go"])
+def test_a_move_that_is_cancelled_on_its_way_stays_as_it_ended(lab: Lab, step: str) -> None:
+    cancelling: list[asyncio.Task[Offloaded]] = []
+
+    def cancel(now: str) -> None:
+        if now == step:
+            one = lab.only()
+            cancelling.append(asyncio.ensure_future(lab.offloading.cancel(one.id, 1.0, ANA)))
+
+    async def moved_and_cancelled() -> Offloaded:
+        await asyncio.gather(lab.offloading.execute(MoveRequest(PID, to="b"), ANA), return_exceptions=True)
+        return await cancelling[0]
+
+    lab.fake.before = cancel
+    ended = lab.grid.run(moved_and_cancelled())
+    lab.grid.wait(2)
+
+    assert ended.is_over
+    assert lab.only() == ended
+    assert lab.audit().count('"offload_ended"') == 1
+    lab.at_home()
 
 
 # -- what may go wrong ----------------------------------------------------------------------------------------

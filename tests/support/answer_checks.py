@@ -32,10 +32,10 @@ def what_is_wrong(kind: Any, text: bytes) -> str | None:
 
 
 class AnswersChecked:
-    """Remembers every answer of an application that is not as its route defines it."""
+    """Remembers every answer of an application that is not as its route defines it, and what has been answered."""
 
-    def __init__(self, app: ASGIApp, wrong: list[str]) -> None:
-        self._app, self._wrong = app, wrong
+    def __init__(self, app: ASGIApp, wrong: list[str], answered: set[str]) -> None:
+        self._app, self._wrong, self._answered = app, wrong, answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parts: list[bytes] = []
@@ -44,6 +44,8 @@ class AnswersChecked:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 start.update(message)
+                if message["status"] < 400:
+                    self._answered.add(f"{scope['method']} {getattr(scope.get('route'), 'path', scope['path'])}")
             parts.append(message.get("body", b""))
             await send(message)
 

@@ -122,7 +122,7 @@ class _Runners:
 
     def create(self, lease: Lease, record: Mapping[str, Any]) -> None:
         self._fake.step("create")
-        plain = {"why": None, "pid": None, "exit_code": None, "output": "/log", "output_from": 0, "runner_pid": 1}
+        plain = {"why": None, "pid": None, "exit_code": None, "output": "/log", "output_from": 0}
         self._fake.runners[lease.id] = {"state": "prepared", **plain, **record}
 
     def prepare(self, lease_id: str, order: Mapping[str, Any], copied: Any, given: Mapping[str, str]) -> dict[str, Any]:

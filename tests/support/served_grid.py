@@ -87,6 +87,8 @@ class ServedGrid:
         self.left = 0
         self.wrong_answers: list[str] = []
         """Answers that are not as their definition says."""
+        self.answered: set[str] = set()
+        """The endpoints that have given what was asked, such as "GET /api/v1/boosts"."""
         self.telemetry = telemetry or FakeTelemetry()
         self.control = FakeProcesses()
         self.store = FakeKeyValueStore()
@@ -121,7 +123,7 @@ class ServedGrid:
         }
         hosts = self.listening.allow_hosts
         self.app = make_app(engine, tokens, lambda: where, self._leave, hosts, self.role_records)
-        self.app.add_middleware(AnswersChecked, wrong=self.wrong_answers)
+        self.app.add_middleware(AnswersChecked, wrong=self.wrong_answers, answered=self.answered)
         self.server = make_server(self.app, self.listening)
         self.server.install_signal_handlers = lambda: None
         self.home.controller.write_text(json.dumps(where))

@@ -16,6 +16,7 @@ from distributed_grid.cli.output import json_option, keep_showing, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
 from distributed_grid.client import GridClient
 from distributed_grid.errors import BoostNotFound, GridError
+from distributed_grid.model.leases import OnGraceEnd
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostStatus, ReleaseRequest
@@ -60,7 +61,7 @@ def boost() -> None:
 )
 @click.option(
     "--on-grace-end",
-    metavar="hold|drain|kill",
+    metavar="|".join(OnGraceEnd),
     type=ON_GRACE_END,
     help="What happens to work that still uses it then.  [default: as configured, else hold]",
 )

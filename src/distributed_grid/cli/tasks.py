@@ -1,7 +1,6 @@
 """grid tasks: the runs that were started on this machine."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +9,7 @@ from distributed_grid.cli.output import json_option, say, show, until_interrupte
 from distributed_grid.cli.parameters import LOCAL_RUN
 
 if TYPE_CHECKING:
-    from distributed_grid.run.records import Runs
+    from distributed_grid.run.records import Runs, ShownRun, ShownRuns
 
 _STATES = {
     "starting": "yellow",
@@ -32,7 +31,8 @@ def tasks() -> None:
 @json_option
 def ls(as_json: bool) -> None:
     """List the runs of this machine, the newest first."""
-    show({"tasks": [run.shown() for run in _runs().all()]}, as_json, _table)
+    found: ShownRuns = {"tasks": [run.shown() for run in _runs().all()]}
+    show(found, as_json, _table)
 
 
 @tasks.command("show", examples=["grid tasks show 7b1d"])
@@ -103,7 +103,7 @@ def _runs() -> "Runs":
     return Runs(GridHome.find())
 
 
-def _table(found: Mapping[str, Any]) -> str:
+def _table(found: "ShownRuns") -> str:
     from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
     from distributed_grid.cli.output import clock
 
@@ -133,7 +133,7 @@ def _table(found: Mapping[str, Any]) -> str:
     return "\n".join([fitted_table(table, _STATES), *(["", *refused] if refused else [])])
 
 
-def whereabouts(run: Mapping[str, object]) -> str:
+def whereabouts(run: "ShownRun") -> str:
     """Where the program is, and where the capacity is that its Ray work uses."""
     is_over = run["ended_at"] is not None
     here = f"{'was ' if is_over else ''}process {run['pid']} on this machine"
@@ -146,7 +146,7 @@ def whereabouts(run: Mapping[str, object]) -> str:
     )
 
 
-def _card(run: Mapping[str, Any]) -> str:
+def _card(run: "ShownRun") -> str:
     from distributed_grid.cli.output import clock
 
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"

@@ -1,7 +1,9 @@
 """Code that grid runs on other machines. This module travels by value, because grid is not installed there.
 
-So it may import only what Python and Ray ship, and nothing of this package.
+So it may import only what Python and Ray ship, and nothing of this package, except its types for mypy.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -10,10 +12,13 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed_grid.execution.port import MachineFacts
 
 
-def facts() -> dict[str, Any]:
+def facts() -> MachineFacts:
     """Facts about this machine, as seen from inside a Ray worker."""
     import ray
 

@@ -1,13 +1,18 @@
 """The actor that runs a function on a node. This module travels by value, because grid is not installed there."""
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import io
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import LogPiece
 
 _MOST = 4_000_000
 
@@ -19,25 +24,25 @@ class FunctionHost:
         self._printed = _Printed(sys.stdout)
         sys.stdout = sys.stderr = self._printed
 
-    def run(self, packed: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        function: Callable[..., Any] = pickle.loads(packed)
+    def run(self, packed: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> object:
+        function: Callable[..., object] = pickle.loads(packed)
         found = function(*args, **kwargs)
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
-    def read(self, begin: int) -> dict[str, Any]:
+    def read(self, begin: int) -> LogPiece:
         """The output from character `begin` on, and where the next piece begins."""
         text = self._printed.text()[begin:]
         return {"text": text, "next": begin + len(text), "more": False}
 
 
-async def _awaited(found: Any) -> Any:
+async def _awaited(found: Awaitable[object]) -> object:
     return await found
 
 
 class _Printed(io.TextIOBase):
     """Keeps output up to a limit, and passes it on to where Ray's workers write."""
 
-    def __init__(self, onwards: Any) -> None:
+    def __init__(self, onwards: TextIO) -> None:
         self._onwards = onwards
         self._kept = io.StringIO()
         self._lock = threading.Lock()

@@ -1,4 +1,9 @@
-"""The actor that runs a command on a node. This module travels by value, because grid is not installed there."""
+"""The actor that runs a command on a node. This module travels by value, because grid is not installed there.
+
+The types of orders and answers are for mypy only, on both sides: code that is sent to a node never uses them there.
+"""
+
+from __future__ import annotations
 
 import codecs
 import contextlib
@@ -6,14 +11,66 @@ import os
 import stat
 import tempfile
 import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Literal, Required, TypedDict
 
 from distributed_grid.execution.on_node_kept import Kept
 
-PREPARED, RUNNING, ENDED, FAILED = "prepared", "running", "ended", "failed"
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import LogPiece
+
+State = Literal["prepared", "running", "ended", "failed"]
+PREPARED: Final = "prepared"
+RUNNING: Final = "running"
+ENDED: Final = "ended"
+FAILED: Final = "failed"
 _STARTED_S: Final = 30.0
 LARGEST_PIECE: Final = 256 * 1024
 _FROM_RAY: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+class RunnerOrder(TypedDict):
+    """What a runner starts, and which files that reads and writes; None: none, or the runner's log."""
+
+    command: list[str]
+    cwd: str
+    stdin: str | None
+    stdout: str | None
+    stderr: str | None
+
+
+class StartOrder(RunnerOrder):
+    """What the keeper starts."""
+
+    env: dict[str, str]
+
+
+class RunnerRecord(TypedDict, total=False):
+    """What a runner keeps about a moved process, for a controller that finds it later."""
+
+    kind: str
+    label: str
+    from_node: str
+    from_pid: int
+    created_at: float
+    to_node: str
+    requester: str
+    team: str
+    kept: bool
+    grace_s: float
+    began_at: str
+    by_hand: str
+    stopping: bool
+
+
+class RunnerSaid(RunnerRecord):
+    """A runner's record and state."""
+
+    state: Required[State]
+    why: Required[str | None]
+    pid: Required[int | None]
+    exit_code: Required[int | None]
+    output: Required[str]
+    output_from: Required[int]
 
 
 class Runner:
@@ -23,10 +80,10 @@ class Runner:
     command is the child of a keeper, which ends it when this process is gone.
     """
 
-    def __init__(self, name: str, record: dict[str, Any]) -> None:
+    def __init__(self, name: str, record: RunnerRecord) -> None:
         """`record`: facts for processes that find this actor later."""
         self._record = record
-        self._state = PREPARED
+        self._state: State = PREPARED
         self._why: str | None = None
         self._pid: int | None = None
         self._exit_code: int | None = None
@@ -36,24 +93,24 @@ class Runner:
         self._folder = _folder()
         self._log = os.path.join(self._folder, f"{name}.log")
         self._output, self._output_from = self._log, 0
-        self._order: dict[str, Any] | None = None
+        self._order: StartOrder | None = None
         self._kept = Kept()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def prepare(self, order: dict[str, Any], env: dict[str, str], given: dict[str, str]) -> dict[str, Any]:
+    def prepare(self, order: RunnerOrder, env: dict[str, str], given: dict[str, str]) -> RunnerSaid:
         """Set what to run: `command`, `cwd`, files to read and write. `env`: copied values, `given`: new values."""
         own = {name: os.environ[name] for name in _FROM_RAY if name in os.environ}
         output = order.get("stdout") or self._log
         self._output = output
-        self._order = order | {"env": env | own | given, "stdout": output}
+        self._order = {**order, "env": env | own | given, "stdout": output}
         return self.about()
 
-    def note(self, changes: dict[str, Any]) -> dict[str, Any]:
+    def note(self, changes: RunnerRecord) -> RunnerSaid:
         """Add to the record for processes that find this actor later."""
-        self._record |= changes
+        self._record = {**self._record, **changes}
         return self.about()
 
-    def go(self) -> dict[str, Any]:
+    def go(self) -> RunnerSaid:
         """Start the command, once; the resulting state."""
         with self._lock:
             if self._order is not None and self._state == PREPARED:
@@ -67,22 +124,22 @@ class Runner:
         """Wait until the command has ended, or will never start; False if that takes longer."""
         return self._over.wait(within_s)
 
-    def about(self) -> dict[str, Any]:
-        return self._record | {
+    def about(self) -> RunnerSaid:
+        return {
+            **self._record,
             "state": self._state,
             "why": self._why,
             "pid": self._pid,
             "exit_code": self._exit_code,
             "output": self._output,
             "output_from": self._output_from,
-            "runner_pid": os.getpid(),
         }
 
-    def read(self, begin: int) -> dict[str, Any]:
+    def read(self, begin: int) -> LogPiece:
         """A piece of the command's output, from byte `begin` after its start."""
         return read_piece(self._output, self._output_from, begin)
 
-    def end(self, grace_s: float, within_s: float) -> dict[str, Any]:
+    def end(self, grace_s: float, within_s: float) -> RunnerSaid:
         """End the command: SIGTERM, and SIGKILL after the grace period."""
         self._kept.tell(end=grace_s)
         self._over.wait(within_s)
@@ -103,7 +160,7 @@ class Runner:
         self._over.set()
 
 
-def read_piece(path: str, output_from: int, begin: int) -> dict[str, Any]:
+def read_piece(path: str, output_from: int, begin: int) -> LogPiece:
     """Text from a log, cut only between characters, and where the next piece begins."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(output_from + begin)

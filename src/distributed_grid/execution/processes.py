@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, Required, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distributed_grid.decide.offload.recommend import HEAVY_CPU, HEAVY_MEMORY
-from distributed_grid.execution.on_node_processes.ending import stop
-from distributed_grid.execution.on_node_processes.looking import environment, find_here, look_at, scan
+from distributed_grid.execution.on_node_processes.ending import Ended, stop
+from distributed_grid.execution.on_node_processes.looking import (
+    NodeFiles,
+    NodeProcesses,
+    environment,
+    find_here,
+    look_at,
+    scan,
+)
+from distributed_grid.execution.on_node_runner import RunnerOrder, RunnerRecord, RunnerSaid
 from distributed_grid.execution.packing import on_node, on_node_runner
 from distributed_grid.execution.port import MachineFacts
 from distributed_grid.model.codec import PLAIN
@@ -35,67 +43,6 @@ class NodeSilent(Exception):
 
 class RunnerGone(Exception):
     """The actor that ran a command is gone, and so is the command."""
-
-
-class NodeProcesses(TypedDict):
-    """Some processes of a node; `facts_from` turns them into data."""
-
-    machine: str
-    processes: list[dict[str, object]]
-
-
-class NodeFiles(TypedDict):
-    """The user as whom work runs on a node, and the files that it finds there; `elsewhere_from` turns it into data."""
-
-    machine: str
-    uid: int
-    user: str
-    files: dict[str, dict[str, object]]
-
-
-class Ended(TypedDict):
-    was_there: bool
-    ended: bool
-    killed: int
-
-
-class RunnerOrder(TypedDict):
-    """The command that a runner starts, and the files that it reads and writes; None: none, or the runner's log."""
-
-    command: list[str]
-    cwd: str
-    stdin: str | None
-    stdout: str | None
-    stderr: str | None
-
-
-class RunnerRecord(TypedDict, total=False):
-    """A runner's record of a moved process, for a controller that finds it later."""
-
-    kind: str
-    label: str
-    from_node: str
-    from_pid: int
-    created_at: float
-    to_node: str
-    requester: str
-    team: str
-    kept: bool
-    grace_s: float
-    began_at: str
-    by_hand: str
-    stopping: bool
-
-
-class RunnerSaid(RunnerRecord):
-    """A runner's record and state."""
-
-    state: Required[str]
-    why: Required[str | None]
-    pid: Required[int | None]
-    exit_code: Required[int | None]
-    output: Required[str]
-    output_from: Required[int]
 
 
 class Processes(Protocol):
@@ -162,7 +109,7 @@ def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, Machi
     found: dict[NodeId, MachineFacts] = {}
     for reference in done:
         try:
-            found[asked[reference]] = cast("MachineFacts", ray.get(reference))
+            found[asked[reference]] = ray.get(reference)
         except ray.exceptions.RayError:
             continue  # the node died meanwhile; it has no facts
     return found
@@ -211,10 +158,11 @@ class RayProcesses:
         return done
 
     def read_log(self, node_id: NodeId, path: str, output_from: int, begin: int) -> LogPiece:
-        answers = _answers({node_id: self._on(node_id, on_node_runner.read_piece, path, output_from, begin)})
+        reference = self._on(node_id, on_node_runner.read_piece, path, output_from, begin)
+        answers: dict[NodeId, LogPiece] = _answers({node_id: reference})
         if node_id not in answers:
             raise NodeSilent(node_id)
-        return cast("LogPiece", answers[node_id])
+        return answers[node_id]
 
 
 def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, Any]:

@@ -13,8 +13,9 @@ import ray
 
 from distributed_grid.execution.actors import NAMESPACE, find, names, why_gone
 from distributed_grid.execution.groups import asking_for, inside
+from distributed_grid.execution.on_node_runner import RunnerOrder, RunnerRecord, RunnerSaid
 from distributed_grid.execution.packing import on_node_function, on_node_runner, packed_whole
-from distributed_grid.execution.processes import RunnerGone, RunnerOrder, RunnerRecord, RunnerSaid
+from distributed_grid.execution.processes import RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import ResourceVector
 

@@ -15,7 +15,7 @@ from distributed_grid.model.times import instant, parse_instant
 from distributed_grid.model.validators import Wrong, amount_or_none, flag
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostClaimant, BoostNotice
+    from distributed_grid.wire.boosts import Boost, BoostClaimant, BoostNotice, ReclaimMessage
 
 T = TypeVar("T")
 
@@ -63,19 +63,28 @@ def notice_dict(kind: str, notice: Notice | None) -> BoostNotice | None:
     }
 
 
-def notice_body(lease: Lease) -> dict[str, object]:
+def notice_body(lease: Lease) -> ReclaimMessage:
     """The reclaim notice as its holder gets it, in a file and by its hook."""
     notice = notice_dict(lease.kind, lease.notice)
-    asked = {} if notice is None else {**notice}
-    return {"boost_id": lease.id, "resource_type": lease.kind, **asked, **_for_whom(lease)}
-
-
-def _for_whom(lease: Lease) -> dict[str, object]:
-    """Who reclaims it, for which request, and when the remaining work is ended."""
-    found = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline)
-    if found is None:
-        return {}
-    return {"cause": found["cause"], "by": found["by"], "claimant": found["claimant"], "ends_at": found["deadline"]}
+    assert notice is not None, "only a lease with a notice has a message"
+    message: ReclaimMessage = {
+        "boost_id": lease.id,
+        "resource_type": lease.kind,
+        "amount": notice["amount"],
+        "reason": notice["reason"],
+        "asked_at": notice["asked_at"],
+        "deadline": notice["deadline"],
+    }
+    ending = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline)
+    if ending is None:
+        return message
+    return {
+        **message,
+        "cause": ending["cause"],
+        "by": ending["by"],
+        "claimant": ending["claimant"],
+        "ends_at": ending["deadline"],
+    }
 
 
 def notice_in(boost: Boost) -> ReclaimNotice | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from distributed_grid.model.nodes import NodeName
 
@@ -220,7 +220,18 @@ class OffloadState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        return self not in (OffloadState.MOVING, OffloadState.RUNNING)
+        return not LEGAL[self]
+
+
+LEGAL: Final[Mapping[OffloadState, frozenset[OffloadState]]] = {
+    OffloadState.MOVING: frozenset(OffloadState),
+    OffloadState.RUNNING: frozenset(OffloadState) - {OffloadState.MOVING},
+    OffloadState.ENDED: frozenset(),
+    OffloadState.CANCELLED: frozenset(),
+    OffloadState.FAILED: frozenset(),
+    OffloadState.LOST: frozenset(),
+}
+"""The states that each state can lead to, its own included if it is reported again. A process that is over stays so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,35 @@ none runs, this process starts the probes; it must then be connected to Ray, and
 """
 
 import asyncio
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike, loaded_config
 from distributed_grid.decide.monitoring.pressure import PressureCallback, PressureChange
 from distributed_grid.errors import GridError, NoCluster
 from distributed_grid.model.nodes import NodeName, node_named
-from distributed_grid.model.resources import BUILT_IN, CPU, ResourceVector, kind_of, total
+from distributed_grid.model.resources import BUILT_IN, CPU, kind_of, total
 from distributed_grid.model.series import ResourceTrend
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.store.home import GridHome
 
-__all__ = ["NodeSnapshot", "PressureChange", "ResourceMetricsCollector", "ResourceTrend"]
+if TYPE_CHECKING:
+    from distributed_grid.wire.values import Amounts
+
+__all__ = ["ClusterSummary", "NodeSnapshot", "PressureChange", "ResourceMetricsCollector", "ResourceTrend"]
+
+
+class ClusterSummary(TypedDict):
+    nodes: int
+    stale_nodes: list[str]
+    total: "Amounts"
+    used: "Amounts"
+    free: "Amounts"
+    lent: "Amounts"
+    pressure: dict[str, float | None]
+    """The mean over the measured nodes: overall, cpu, memory, gpu."""
+    most_pressed: str | None
+    pending_requests: int
 
 
 class MetricsSource(Protocol):
@@ -81,17 +97,18 @@ class ResourceMetricsCollector:
         snapshot = self.get_latest_snapshot(node_id) or node_named(self._started.snapshots(), node_id)
         return self._started.trend(snapshot.name, kind)
 
-    def get_cluster_summary(self) -> dict[str, object]:
+    def get_cluster_summary(self) -> ClusterSummary:
         """The whole cluster at a glance: capacity, usage, pressure on the nodes, and pending demand."""
         snapshots = self._started.snapshots()
         measured = {name: s.pressure for name, s in snapshots.items() if s.pressure is not None and not s.stale}
-        amounts: dict[str, ResourceVector] = {
-            name: total([getattr(s, name) for s in snapshots.values()]) for name in ("total", "used", "free", "lent")
-        }
+        nodes = snapshots.values()
         return {
             "nodes": len(snapshots),
             "stale_nodes": sorted(name for name, s in snapshots.items() if s.stale),
-            **{name: amount.to_amounts() for name, amount in amounts.items()},
+            "total": total([s.total for s in nodes]).to_amounts(),
+            "used": total([s.used for s in nodes]).to_amounts(),
+            "free": total([s.free for s in nodes]).to_amounts(),
+            "lent": total([s.lent for s in nodes]).to_amounts(),
             "pressure": {
                 kind: _mean([value for p in measured.values() if (value := getattr(p, kind)) is not None])
                 for kind in ("overall", *BUILT_IN)

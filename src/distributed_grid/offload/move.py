@@ -17,14 +17,8 @@ from distributed_grid.decide.offload.movable import continues
 from distributed_grid.decide.offload.recommend import Stuck, ask_for, label_of, recommendation_of
 from distributed_grid.decide.offload.secrets import ChosenEnvironment, choose_environment, shown_command
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, ProcessNotFound, SameNode, Unavailable
-from distributed_grid.execution.processes import (
-    NodeSilent,
-    ProcessControl,
-    RunnerGone,
-    RunnerOrder,
-    RunnerRecord,
-    RunnerSaid,
-)
+from distributed_grid.execution.on_node_runner import FAILED, RunnerOrder, RunnerRecord, RunnerSaid
+from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.leases.programs import leave
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease, OnGraceEnd
@@ -215,7 +209,7 @@ class Mover:
             ) from error
         except RunnerGone as error:
             raise self._not_started(move, lease, str(error)) from error
-        if said["state"] == "failed":
+        if said["state"] == FAILED:
             raise self._not_started(move, lease, str(said["why"]))
         return said
 

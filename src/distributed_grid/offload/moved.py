@@ -10,14 +10,15 @@ from typing import Final
 
 from distributed_grid import threads
 from distributed_grid.errors import CannotMove, GridError, MoveFailed, OffloadNotFound
-from distributed_grid.execution.processes import ProcessControl, RunnerGone, RunnerSaid
+from distributed_grid.execution.on_node_runner import ENDED, PREPARED, RUNNING, RunnerSaid
+from distributed_grid.execution.processes import ProcessControl, RunnerGone
 from distributed_grid.leases.programs import report_program
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.endings import TERM_S
 from distributed_grid.model.leases import Lease, LeaseState
-from distributed_grid.model.offload import Offloaded, OffloadState
+from distributed_grid.model.offload import LEGAL, Offloaded, OffloadState
 from distributed_grid.model.times import parse_instant
 from distributed_grid.offload.move import KEY, PROGRAM, Mover
 from distributed_grid.queue.service import BoostService
@@ -75,10 +76,23 @@ class OffloadedProcesses:
             raise OffloadNotFound(f"{which} the id {prefix!r}", try_next="See all of them: grid offload status")
         return found[0]
 
-    def put(self, one: Offloaded) -> Offloaded:
+    def add(self, one: Offloaded) -> Offloaded:
         self._known[one.id] = one
         self._loop.wake()
         return one
+
+    def change(
+        self, offload_id: str, state: OffloadState, said: RunnerSaid | None = None, why: str | None = None
+    ) -> Offloaded | None:
+        """Record a state, with what the runner reports. The only way in which a known process changes.
+
+        None if that comes too late: several calls wait for the same runner at a time, and the process is over already.
+        """
+        known = self._known.get(offload_id)
+        if known is None or state not in LEGAL[known.state]:
+            return None
+        reported = known if said is None else _as_reported(known, said)
+        return self.add(replace(reported, state=state, why=why, ended_at=self._p.now() if state.is_over else None))
 
     # -- following -----------------------------------------------------------------------------------------
 
@@ -104,16 +118,16 @@ class OffloadedProcesses:
             return
         if said is None:
             return
-        if said["state"] == "prepared":
+        if said["state"] == PREPARED:
             await self._go_on(one, said)
-        elif said["state"] == "running":
-            self.put(as_reported(one, said, OffloadState.RUNNING))
-            await self._keep_lease(one, lease)
-        elif said["state"] == "ended":
+        elif said["state"] == RUNNING:
+            if self.change(one.id, OffloadState.RUNNING, said) is not None:
+                await self._keep_lease(one, lease)
+        elif said["state"] == ENDED:
             state = OffloadState.CANCELLED if is_taken or one.id in self.cancelled else OffloadState.ENDED
-            await self._over(as_reported(one, said, state), state, lease.release_reason if lease is not None else None)
+            await self._over(one, state, lease.release_reason if lease is not None else None, said)
         else:
-            await self._over(as_reported(one, said, OffloadState.FAILED), OffloadState.FAILED, said["why"])
+            await self._over(one, OffloadState.FAILED, said["why"], said)
 
     async def _find_again(self) -> bool:
         """After a restart, find what runs by its actor, and take back the leases of moves that never got so far.
@@ -129,7 +143,7 @@ class OffloadedProcesses:
             if said is None:
                 silent.add(lease_id)
             elif said.get("kind") == "offload" and lease_id not in self._known:
-                self.put(_from_record(lease_id, said))
+                self.add(_from_record(lease_id, said))
         for lease in self._p.ledger:
             is_known = lease.id in self._known or lease.id in self.moving or lease.id in silent
             if (lease.idempotency_key or "").startswith(KEY) and not is_known:
@@ -173,7 +187,7 @@ class OffloadedProcesses:
     async def give_up(self, one: Offloaded, error: GridError) -> None:
         """Give a move up: the process is not started on the other node."""
         because = "; ".join([error.message, *error.because])
-        self.put(replace(one, state=OffloadState.FAILED, why=because, ended_at=self._p.now()))
+        self.change(one.id, OffloadState.FAILED, why=because)
         self._p.journal.note(
             "offload_failed",
             f"{one.label}: not moved from {one.from_node} to {one.to_node}: {because}",
@@ -184,10 +198,9 @@ class OffloadedProcesses:
         )
         await self._mover.undo(one.id, "the process was not moved")
 
-    async def _over(self, one: Offloaded, state: OffloadState, why: str | None) -> None:
-        if self._known[one.id].is_over:
+    async def _over(self, one: Offloaded, state: OffloadState, why: str | None, said: RunnerSaid | None = None) -> None:
+        if (done := self.change(one.id, state, said, why)) is None:
             return  # already recorded
-        done = self.put(replace(one, state=state, why=why, ended_at=self._p.now()))
         self.cancelled.discard(one.id)
         code = "" if done.exit_code is None else f" with exit code {done.exit_code}"
         self._p.journal.note(
@@ -210,7 +223,6 @@ class OffloadedProcesses:
 
 
 def _from_record(lease_id: str, said: RunnerSaid) -> Offloaded:
-    state = OffloadState.MOVING if said["state"] == "prepared" else OffloadState.RUNNING
     found = Offloaded(
         id=lease_id,
         label=said["label"],
@@ -219,19 +231,17 @@ def _from_record(lease_id: str, said: RunnerSaid) -> Offloaded:
         to_node=said["to_node"],
         requester=said["requester"],
         kept=said["kept"],
-        state=state,
+        state=OffloadState.MOVING if said["state"] == PREPARED else OffloadState.RUNNING,
         began_at=parse_instant(said["began_at"]),
         team=said.get("team", ""),
         by_hand=said["by_hand"],
     )
-    return as_reported(found, said, state)
+    return _as_reported(found, said)
 
 
-def as_reported(one: Offloaded, said: RunnerSaid, state: OffloadState) -> Offloaded:
-    """The record, updated with what its runner reports."""
+def _as_reported(one: Offloaded, said: RunnerSaid) -> Offloaded:
     return replace(
         one,
-        state=state,
         pid=said["pid"],
         exit_code=said["exit_code"],
         output=said["output"],

@@ -19,7 +19,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.offload import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import Principal
 from distributed_grid.offload.move import KEY, Move, Mover
-from distributed_grid.offload.moved import OffloadedProcesses, as_reported
+from distributed_grid.offload.moved import OffloadedProcesses
 from distributed_grid.offload.survey import ProcessSurvey, Snapshots, Survey
 from distributed_grid.queue.ownership import check_change
 from distributed_grid.queue.service import BoostService
@@ -79,7 +79,7 @@ class Offloading:
                 self._moves[asker.token_id] -= 1
                 raise
         self.processes.moving.add(lease.id)
-        begun = self.processes.put(_begun(self._p, lease, move, asker))
+        begun = self.processes.add(_begun(self._p, lease, move, asker))
         # Once begun, a move is carried through, even if the caller is gone.
         return move, await asyncio.shield(asyncio.ensure_future(self._carry_out(move, lease, begun, asker)))
 
@@ -107,7 +107,10 @@ class Offloading:
         finally:
             self.processes.moving.discard(lease.id)
             self._moves[asker.token_id] -= 1
-        running = self.processes.put(as_reported(begun, said, OffloadState.RUNNING))
+        running = self.processes.change(begun.id, OffloadState.RUNNING, said)
+        if running is None:  # it was cancelled meanwhile
+            await mover.undo(lease.id, "the move was cancelled")
+            return self.processes.get(begun.id) or begun
         self._p.journal.note(
             "offloaded",
             f"{begun.label}: process {begun.from_pid} of {begun.from_node} is process {running.pid} of {begun.to_node}"

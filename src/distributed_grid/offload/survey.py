@@ -6,7 +6,8 @@ from distributed_grid import threads
 from distributed_grid.decide.offload.movable import obstacles_here, speakers, with_gpus
 from distributed_grid.decide.offload.recommend import Stuck, ask_for, find_place, recommend
 from distributed_grid.errors import InvalidRequest, ProcessNotFound, Unavailable
-from distributed_grid.execution.processes import NodeProcesses, Processes, elsewhere_from, facts_from, paths_of
+from distributed_grid.execution.on_node_processes.looking import NodeProcesses
+from distributed_grid.execution.processes import Processes, elsewhere_from, facts_from, paths_of
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.nodes import NodeId, NodeName, NodeTable, connected

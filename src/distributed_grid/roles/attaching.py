@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -71,14 +72,14 @@ class AttachedRun:
     def why(self) -> str:
         return str(self._record["why"])
 
-    def __getitem__(self, role: Any) -> RoleGroup[Any]:
+    def __getitem__(self, role: str | Enum) -> RoleGroup[Any]:
         name = text_of_role(role)
         found = next((one for one in self._record["roles"] if one["role"] == name), None)
         if found is None:
             raise RoleNotFound(f"{self.name} has no role {name!r}", try_next=f"It has {', '.join(self.roles)}.")
         return RoleGroup(self._registry, self._transport, name, CallOptions(found["call_deadline_seconds"]))
 
-    def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
+    def group(self, role: str | Enum, cls: type[T]) -> RoleGroup[T]:
         """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
@@ -101,7 +102,7 @@ class AttachedRun:
                 self._take(record)
         return record
 
-    def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
+    def scale(self, role: str | Enum, count: int, wait_s: float | None = 60.0) -> None:
         """Ask the run's owner for `count` members of a role, and wait until they are up. None or 0: do not wait."""
         name = text_of_role(role)
         self._runs.scale(self.name, name, count)

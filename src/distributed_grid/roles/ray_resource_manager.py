@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -45,7 +46,7 @@ _MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config
 @dataclass(frozen=True, slots=True)
 class _Registered:
     spec: RoleSpec
-    count: Any
+    count: int | tuple[int, int]
     """As given. Zero is allowed here, though not in a workload."""
 
     @property
@@ -90,10 +91,10 @@ class RayResourceManager:
 
     def register_role(
         self,
-        role: Any,
-        cls: Any,
-        config: Any,
-        count: Any = 1,
+        role: str | Enum,
+        cls: type | str,
+        config: object,
+        count: int | tuple[int, int] = 1,
         colocation_group: str | None = None,
         *,
         profile: str | None = None,
@@ -119,7 +120,7 @@ class RayResourceManager:
             logger.warning("The role %s was registered again; this replaces the earlier registration", name)
         self._roles[name] = _Registered(spec, count)
 
-    def spec(self, role: Any) -> RoleSpec:
+    def spec(self, role: str | Enum) -> RoleSpec:
         """The spec of a registered role."""
         return self._roles[role_text(role)].spec
 
@@ -183,7 +184,7 @@ class RayResourceManager:
             )
             raise
 
-    def get_actor_wrapper(self, role: Any) -> list[RayActorWrapper]:
+    def get_actor_wrapper(self, role: str | Enum) -> list[RayActorWrapper]:
         """The actors of a role, by rank, as created. After a restart, each wrapper has its new actor."""
         name = role_text(role)
         if name not in self._roles:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import Enum
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -154,7 +155,8 @@ class Run:
             why = said_by(error)
             self._end(why, RunState.FAILED, forget=True)
             raise
-        self._p.state, self._p.progress = RunState.RUNNING, ""
+        self._p.become(RunState.RUNNING, "")
+        self._p.progress = ""
         self._supervisor.tell()
         RAY_EXIT.add(self, self.leave_ray)
         self._supervisor.start(self._end)
@@ -196,12 +198,13 @@ class Run:
             if self._over.is_set():
                 return
             self._supervisor.stopping()
-            self._p.state, self._p.why, self._p.progress = RunState.STOPPING, why, ""
+            self._p.become(RunState.STOPPING, why)
+            self._p.progress = ""
             if ray.is_initialized():
                 attempt(self._p, self._supervisor.tell)
             self._registry.close(f"the run {self.name} is over: {why}")
             let_go(self._p, self._supervisor.resizing.borrowing.give_back_all)
-            self._p.state = state
+            self._p.become(state, why)
             forget = forget or state is not RunState.FAILED
             leave_record(self._p, self._records, self._supervisor.record(), forget=forget)
             RAY_EXIT.drop(self)
@@ -244,12 +247,12 @@ class Run:
         """Why the run has ended, or is degraded."""
         return self._p.why
 
-    def __getitem__(self, role: Any) -> RoleGroup[Any]:
+    def __getitem__(self, role: str | Enum) -> RoleGroup[Any]:
         """The members of a role."""
         spec = spec_named(self._p.workload, role)
         return RoleGroup(self._registry, self._transport, spec.name, CallOptions(spec.call_deadline_seconds))
 
-    def group(self, role: Any, cls: type[T]) -> RoleGroup[T]:
+    def group(self, role: str | Enum, cls: type[T]) -> RoleGroup[T]:
         """The same group with its class stated: `run.group("trainer", Trainer)`."""
         return self[role]
 
@@ -261,7 +264,7 @@ class Run:
         """All that is known of the run, as `grid roles status --json` shows it."""
         return self._supervisor.record()
 
-    def scale(self, role: Any, count: int, wait_s: float | None = 60.0) -> None:
+    def scale(self, role: str | Enum, count: int, wait_s: float | None = 60.0) -> None:
         """Bring a role to `count` members, and wait until they are up. None or 0: do not wait."""
         name = spec_named(self._p.workload, role).name
         failed_additions = self._p.failed_additions[name]

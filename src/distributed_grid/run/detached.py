@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from distributed_grid.client import GridClient
 from distributed_grid.errors import GridError, error_from_dict
+from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.times import local_times
 from distributed_grid.run.held_lease import Wanted
 from distributed_grid.run.monitor import RunOutput
@@ -24,6 +25,19 @@ from distributed_grid.store.home import GridHome
 OUTPUT: Final = "output.log"
 _REFUSED: Final = "refused.json"
 _POLL_S: Final = 0.05
+
+
+class Order(TypedDict):
+    """What the command tells the separate process."""
+
+    id: str
+    wanted: dict[str, object]
+    """The fields of a `Wanted`."""
+    command: list[str]
+    shown: str
+    isolation: str
+    allow_escapes: bool
+    label: str
 
 
 def start(
@@ -42,8 +56,15 @@ def start(
     """
     run_id = uuid.uuid4().hex[:12]
     # The command goes through a pipe, since it may contain secrets.
-    how = {"isolation": isolation, "allow_escapes": allow_escapes, "label": label}
-    order = {"id": run_id, "wanted": asdict(wanted), "command": list(command), "shown": shown, "how": how}
+    order: Order = {
+        "id": run_id,
+        "wanted": asdict(wanted),
+        "command": list(command),
+        "shown": shown,
+        "isolation": isolation,
+        "allow_escapes": allow_escapes,
+        "label": label,
+    }
     wrapper = subprocess.Popen(
         [sys.executable, "-P", "-m", "distributed_grid.run.detached"],
         stdin=subprocess.PIPE,
@@ -78,10 +99,17 @@ def _once_it_runs(runs: Runs, run_id: str, wrapper: "subprocess.Popen[bytes]") -
 
 
 def main() -> int:
-    order = json.loads(sys.stdin.buffer.read())
+    order: Order = json.loads(sys.stdin.buffer.read())
     home = GridHome.find()
     runs = Runs(home)
-    run = runs.begin(order["shown"], **order["how"], detached=True, run_id=order["id"])
+    run = runs.begin(
+        order["shown"],
+        isolation=order["isolation"],
+        allow_escapes=order["allow_escapes"],
+        label=order["label"],
+        detached=True,
+        run_id=order["id"],
+    )
     with (Path(run.folder) / OUTPUT).open("ab", buffering=0) as output:
 
         def say(text: str) -> None:
@@ -90,7 +118,7 @@ def main() -> int:
         to_user = RunOutput(say, lambda _: None, lambda: None)
         client = GridClient(home, on_wait=say)
         try:
-            wanted = Wanted(**order["wanted"])
+            wanted = PLAIN.decode(Wanted, order["wanted"])
             return Wrapper(client, wanted, order["command"], run, runs, to_user).carry_out(output)
         except GridError as error:
             for line in (error.message, *error.because):

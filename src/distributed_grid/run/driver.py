@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import psutil
 
@@ -168,7 +168,7 @@ def explained(program: str) -> Iterator[None]:
 class Driver:
     """One process and its children."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Any = None) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO | None = None) -> None:
         with explained(command[0]):
             self._process = subprocess.Popen(
                 command,

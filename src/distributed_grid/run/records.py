@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, TypedDict, Unpack, cast
+from typing import Final, Literal, TypedDict, Unpack, cast
 
 import psutil
 
@@ -22,13 +22,17 @@ _KEPT: Final = 200
 _SAME_PROCESS_S: Final = 1.0
 
 
+State = Literal["starting", "running", "done", "failed", "cancelled", "lost", "refused"]
+"""A refused run never began; a lost one was ended with its lease, or its process has ended without a word."""
+
+
 class ShownRun(TypedDict):
     """One run as `--json` shows it."""
 
     task_id: str
     command: str
     folder: str
-    state: str
+    state: State
     pid: int
     exit_code: int | None
     boost_id: str | None
@@ -44,15 +48,21 @@ class ShownRun(TypedDict):
     seconds: float
 
 
+class ShownRuns(TypedDict):
+    """The runs of this machine as `--json` shows them."""
+
+    tasks: list[ShownRun]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `state`: starting, running, then done, failed, cancelled, lost, or refused (it never began)."""
+    """One run."""
 
     id: str
     command: str
     """Its command line, with likely secrets hidden."""
     folder: str
-    state: str
+    state: State
     pid: int
     """The process that holds the lease and the program."""
     pid_since: float
@@ -90,7 +100,7 @@ class Run:
 class RunChanges(TypedDict, total=False):
     """The fields of a run that change while it runs."""
 
-    state: str
+    state: State
     ended: float
     exit_code: int
     boost_id: str

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Final, Unpack
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.ports import LockedPorts, own_address
@@ -22,7 +22,7 @@ from distributed_grid.run.driver import Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted
 from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
-from distributed_grid.run.records import Run, RunChanges, Runs
+from distributed_grid.run.records import Run, RunChanges, Runs, State
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import Cancelled, Signals, signals_blocked
 
@@ -86,7 +86,7 @@ class Wrapper:
         self._run, self._runs, self._output = run, runs, output
         self._cancelled: int | None = None
 
-    def carry_out(self, output: object = None) -> int:
+    def carry_out(self, output: BinaryIO | None = None) -> int:
         """The program's exit code; if it was cancelled and did not exit with 0, 128 plus the signal's number.
 
         Raises `LeaseLost` if the lease was taken meanwhile.
@@ -114,14 +114,14 @@ class Wrapper:
         try:
             lease = HeldLease.of(self._client, self._wanted, self._run.id, self._run.label)
         except GridError as error:
-            state = "failed" if isinstance(error, Unavailable) else "refused"
+            state: State = "failed" if isinstance(error, Unavailable) else "refused"
             self._never_began(state, (error.message, *error.because))
             raise
         where = lease.boost
         self._note(boost_id=lease.id, source_node=where["source_node"], target_node=where["target_node"])
         return lease
 
-    def _inside(self, lease: HeldLease, output: object, signals: Signals) -> int:
+    def _inside(self, lease: HeldLease, output: BinaryIO | None, signals: Signals) -> int:
         report = Path(self._run.folder) / "report.jsonl"
         reports, reclaim = Reports(report), Path(self._run.folder) / "reclaim.json"
         cluster = None
@@ -165,7 +165,7 @@ class Wrapper:
         """As a shell reports it."""
         return 128 + (self._cancelled or 0)
 
-    def _never_began(self, state: str, why: Sequence[str]) -> None:
+    def _never_began(self, state: State, why: Sequence[str]) -> None:
         """A foreground run has shown the reason to its user; for a run in the background it is recorded."""
         if self._run.detached:
             self._note(state=state, ended=time.time(), messages=tuple(why))
@@ -180,7 +180,8 @@ class Wrapper:
             pass
         messages = reports.summary(progress.outside)
         self._sum_up(code, progress, messages, reports)
-        state = "lost" if lost else "cancelled" if self._cancelled is not None else "done" if code == 0 else "failed"
+        ended: State = "done" if code == 0 else "failed"
+        state: State = "lost" if lost else "cancelled" if self._cancelled is not None else ended
         self._note(state=state, ended=time.time(), exit_code=code, messages=tuple(messages))
         if not lost:
             with suppress(GridError):

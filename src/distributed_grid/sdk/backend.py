@@ -29,7 +29,7 @@ from distributed_grid.monitoring.views import snapshots_from
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message
+    from starlette.types import ASGIApp, Message, Scope
 
     from distributed_grid.engine.engine import Engine
     from distributed_grid.wire.controller import Whereabouts as ControllerPlace
@@ -168,7 +168,7 @@ class InProcess:
             answer.cancel()
             raise Unreachable(f"no answer in {answer_s:g} s") from None
 
-    async def _answer(self, scope: dict[str, Any], content: bytes) -> Answer:
+    async def _answer(self, scope: Scope, content: bytes) -> Answer:
         asked = [content]
         status, parts = 0, []
 

@@ -28,6 +28,7 @@ from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.scheduler import IntelligentScheduler
 
 if TYPE_CHECKING:
+    from distributed_grid.execution.on_node_runner import RunnerOrder, RunnerSaid
     from distributed_grid.wire.offload import LogPiece, OffloadedProcess, OffloadRequest
 
 
@@ -217,9 +218,15 @@ async def _function(task: ExecutedTask, backend: Backend, name: str) -> None:
 async def _command(task: ExecutedTask, backend: Backend, name: str) -> None:
     """The result is the exit code."""
     work = task.work
-    order = {"command": list(work.command), "cwd": work.cwd, "stdin": None, "stdout": None, "stderr": None}
+    order: RunnerOrder = {
+        "command": list(work.command),
+        "cwd": work.cwd,
+        "stdin": None,
+        "stdout": None,
+        "stderr": None,
+    }
     await task.actor.prepare.remote(order, dict(work.env), {})
-    said = await task.actor.go.remote()
+    said: RunnerSaid = await task.actor.go.remote()
     await backend.ask(GridClient.task_started, name)
     while said["state"] == "running":
         await asyncio.sleep(_FOLLOW_S)

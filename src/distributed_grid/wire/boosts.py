@@ -128,6 +128,17 @@ class BoostEnding(TypedDict):
     claimant: BoostClaimant | None
 
 
+class ReclaimMessage(BoostNotice):
+    """What a holder is told when its boost is asked for: in its file, and by a request to its URL."""
+
+    boost_id: str
+    resource_type: str
+    cause: NotRequired[str]
+    by: NotRequired[str]
+    claimant: NotRequired[BoostClaimant | None]
+    ends_at: NotRequired[Annotated[str | None, Field(description="The end of the grace period")]]
+
+
 class BoostTerms(TypedDict):
     """What the request for a boost stated, and who made it."""
 

@@ -57,7 +57,7 @@ def look_at_nodes(naming: Naming, within_s: float) -> tuple[NodeFacts, ...]:
 def _node(name: NodeName, raylet: Raylet, facts: MachineFacts | None) -> NodeFacts:
     if facts is None:
         return NodeFacts(name, raylet.is_head, answered=False)
-    return NodeFacts(
+    found = NodeFacts(
         name,
         raylet.is_head,
         answered=True,
@@ -66,25 +66,34 @@ def _node(name: NodeName, raylet: Raylet, facts: MachineFacts | None) -> NodeFac
         home=facts["home"],
         home_writable=facts["home_writable"],
         gpus=int(raylet.base.get("GPU", 0)),
-        **_look_closer(raylet.node_id),
     )
+    return _with_surroundings(found, raylet.node_id)
 
 
-def _look_closer(node_id: NodeId) -> dict[str, Any]:
-    """Its clock and surroundings; asked again while that takes long, since only a quick answer tells the time."""
-    answers: list[dict[str, object]] = []
+def _with_surroundings(node: NodeFacts, node_id: NodeId) -> NodeFacts:
+    """With its clock and surroundings; asked again while that takes long, since only a quick answer tells the time."""
+    answers: list[NodeFacts] = []
     while len(answers) < _SAMPLES:
         began, ticks = time.time(), time.monotonic()
         try:
-            answer = ray.get(processes.on(node_id, on_node.surroundings, _ENV), timeout=_ANSWER_S)
+            answer: on_node.Surroundings = ray.get(processes.on(node_id, on_node.surroundings, _ENV), timeout=_ANSWER_S)
         except ray.exceptions.RayError:
             break
         trip = time.monotonic() - ticks
-        offset = answer.pop("time") - (began + trip / 2)
-        answers.append(answer | {"clock_offset_s": offset, "round_trip_s": trip})
+        answers.append(
+            replace(
+                node,
+                clock_offset_s=answer["time"] - (began + trip / 2),
+                round_trip_s=trip,
+                env=answer["env"],
+                token_auth=answer["token_auth"],
+                gpu_devices=answer["gpu_devices"],
+                machine=answer["machine"],
+            )
+        )
         if trip < _SLOW_TRIP_S:
             break
-    return min(answers, key=lambda answer: float(answer["round_trip_s"]), default={})
+    return min(answers, key=lambda answer: answer.round_trip_s, default=node)
 
 
 TRIAL: Final = "grid:doctor"

@@ -1,16 +1,28 @@
 """The part of a checkup that runs on other machines. This module travels by value: nothing of grid is installed
 there."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 
-def surroundings(names: Sequence[str]) -> dict[str, object]:
-    """The environment of the node's raylet, and the time there."""
+class Surroundings(TypedDict):
+    """The environment of a node's raylet, and the time there."""
+
+    time: float
+    env: dict[str, str]
+    token_auth: bool
+    gpu_devices: int
+    machine: str
+
+
+def surroundings(names: Sequence[str]) -> Surroundings:
     env = _of_the_raylet() or os.environ
     return {
         "time": time.time(),

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import shutil
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.execution.on_node_processes.proc import (
     RAY_NODE,
@@ -40,10 +40,11 @@ def describe(
     wanted: dict[int, float],
     mounts: dict[str, bool],
     texts: dict[str, str],
-) -> dict[str, Any] | None:
-    """As plain data; None if it ended meanwhile. `cores`: what each process was seen to use; `wanted`: would use.
+) -> dict[str, object] | None:
+    """As plain data, by the names of `ProcessFacts`; None if it ended meanwhile.
 
-    `texts`: what was read already for other processes of the same look.
+    `cores`: what each process was seen to use; `wanted`: what it would use. `texts`: what was read already for other
+    processes of the same look.
     """
     family = family_of(stat.pid, stats)
     holds_ray = stat.name not in RAY_NODE and any(below.name in RAY_NODE for below in tree(stat.pid, stats))
@@ -143,7 +144,7 @@ def _files(
     cwd: str,
     program: str | None,
     mounts: dict[str, bool],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Every file that must exist on the other node, with the role that it plays."""
     outputs = {target for pid, number, target, is_written in opened if pid == root and number in (1, 2) and is_written}
     roles: dict[str, str] = {}
@@ -187,8 +188,8 @@ def _program(command: list[str], cwd: str, environment: dict[str, str]) -> str |
     return os.path.normpath(path)
 
 
-def _ancestors(stat: Stat, stats: dict[int, Stat]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _ancestors(stat: Stat, stats: dict[int, Stat]) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
     seen = {stat.pid}
     while (parent := stats.get(stat.parent)) is not None and parent.pid not in seen:
         seen.add(parent.pid)

@@ -1,10 +1,12 @@
 """Ending a process with all that it started."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
 import time
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from distributed_grid.execution.on_node_processes.proc import Stat, everything, same, tree
 
@@ -12,11 +14,16 @@ _LOOK_S: Final = 0.02
 _KILLED_S: Final = 5.0
 
 
-def stop(pid: int, created_at: float, grace_s: float) -> dict[str, Any]:
-    """Ask the process and its descendants to end, wait, and kill what is left after `grace_s`.
+class Ended(TypedDict):
+    was_there: bool
+    """It was still the process that is meant; if not, nothing was touched."""
+    ended: bool
+    """Nothing of it is left."""
+    killed: int
 
-    `was_there`: it was still the process that is meant; if not, nothing is touched. `ended`: nothing of it is left.
-    """
+
+def stop(pid: int, created_at: float, grace_s: float) -> Ended:
+    """Ask the process and its descendants to end, wait, and kill what is left after `grace_s`."""
     if same(pid, created_at) is None:
         return {"was_there": False, "ended": True, "killed": 0}
     family = tree(pid, everything())

@@ -1,9 +1,11 @@
 """Which processes of a node are heavy, the facts about one, and which files it would find on this node."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from distributed_grid.execution.on_node_processes.details import describe
 from distributed_grid.execution.on_node_processes.proc import (
@@ -28,7 +30,25 @@ WINDOW_S: Final = 0.5
 _MOST: Final = 60
 
 
-def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int | None = None) -> dict[str, Any]:
+class NodeProcesses(TypedDict):
+    """Some processes of a node."""
+
+    machine: str
+    processes: list[dict[str, object]]
+    """As `ProcessFacts` has it."""
+
+
+class NodeFiles(TypedDict):
+    """The user that work runs as on a node, and the files that it finds there."""
+
+    machine: str
+    uid: int
+    user: str
+    files: dict[str, dict[str, object]]
+    """As `Elsewhere` has it."""
+
+
+def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int | None = None) -> NodeProcesses:
     """The heavy processes of this node: those below its raylet; with `whole_machine` also all below no raylet.
 
     On a machine that is too busy, a heavy process gets little: it is judged by what it would use.
@@ -45,7 +65,7 @@ def scan(whole_machine: bool, heavy_cores: float, heavy_memory: int, raylet: int
     return {"machine": machine(), "processes": [one for one in described if one is not None]}
 
 
-def look_at(pid: int) -> dict[str, Any]:
+def look_at(pid: int) -> NodeProcesses:
     """The same facts for one process, heavy or not; empty if there is no such process."""
     stats, cores, wanted = _measured(lambda seen: tree(pid, seen))
     stat = stats.get(pid)
@@ -53,15 +73,15 @@ def look_at(pid: int) -> dict[str, Any]:
     return {"machine": machine(), "processes": [] if described is None else [described]}
 
 
-def find_here(paths: list[str]) -> dict[str, Any]:
+def find_here(paths: list[str]) -> NodeFiles:
     """The user that work runs as on this node, and which of these files exist here."""
     mounts = mounts_here()
-    found = (file_facts(path, mounts) for path in paths)
+    found = {path: file_facts(path, mounts) for path in paths}
     return {
         "machine": machine(),
         "uid": os.getuid(),
         "user": user_name(os.getuid()),
-        "files": {facts["path"]: facts for facts in found if facts is not None},
+        "files": {path: facts for path, facts in found.items() if facts is not None},
     }
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -182,7 +182,7 @@ def mount_points() -> list[str]:
     return [line.split()[1] for line in read("/proc/self/mounts").splitlines() if len(line.split()) > 2]
 
 
-def file_facts(path: str, mounts: dict[str, bool]) -> dict[str, Any] | None:
+def file_facts(path: str, mounts: dict[str, bool]) -> dict[str, object] | None:
     """`mounts`: mount point -> whether it is a network's."""
     try:
         found = os.stat(path)

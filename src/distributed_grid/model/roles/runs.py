@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from distributed_grid.model.nodes import NodeName
 
@@ -27,6 +27,18 @@ class RunState(StrEnum):
     FAILED = "failed"
     LOST = "lost"
     """Only readers report this: its owner is gone without having recorded an end, and its actors with it."""
+
+
+LEGAL: Final[Mapping[RunState, frozenset[RunState]]] = {
+    RunState.STARTING: frozenset({RunState.RUNNING, RunState.STOPPING}),
+    RunState.RUNNING: frozenset({RunState.DEGRADED, RunState.STOPPING}),
+    RunState.DEGRADED: frozenset({RunState.RUNNING, RunState.STOPPING}),
+    RunState.STOPPING: frozenset({RunState.ENDED, RunState.FAILED}),
+    RunState.ENDED: frozenset(),
+    RunState.FAILED: frozenset(),
+    RunState.LOST: frozenset(),
+}
+"""The states that its owner may give a run, by the present one."""
 
 
 class RunId(NamedTuple):

@@ -3,10 +3,19 @@
 import os
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed_grid.monitoring.on_node_probe.cgroups import Cgroups
 from distributed_grid.monitoring.on_node_probe.files import Read
+
+
+class CpuCount(NamedTuple):
+    cpus: float
+    """The usable cores."""
+    used_s: float
+    """The CPU seconds used so far."""
+    counter: str
+    """What counted them."""
 
 
 class Host:
@@ -19,14 +28,13 @@ class Host:
         self._psutil = find_psutil()
         self._folder = session_folder(read(f"/proc/{pid}/cmdline"))
 
-    def cpu(self) -> dict[str, Any]:
-        """The usable cores, and the CPU seconds used so far as counted by `counter`."""
+    def cpu(self) -> CpuCount:
         allowed = os.sched_getaffinity(self._pid)
         limit = self._cgroups.cpu_limit()
         if limit is not None:
-            return {"cpus": min(limit.cores, len(allowed)), "used_s": limit.used_s, "counter": limit.group}
+            return CpuCount(min(limit.cores, len(allowed)), limit.used_s, limit.group)
         used_s = busy_seconds(self._read("/proc/stat") or "", allowed, os.sysconf("SC_CLK_TCK"))
-        return {"cpus": float(len(allowed)), "used_s": used_s, "counter": f"the machine's CPUs {sorted(allowed)}"}
+        return CpuCount(float(len(allowed)), used_s, f"the machine's CPUs {sorted(allowed)}")
 
     def levels(self) -> dict[str, int]:
         """Totals and use in bytes, by the field names of `HostReading`."""

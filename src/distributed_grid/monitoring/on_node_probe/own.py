@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from distributed_grid.monitoring.on_node_probe.files import Read, numbers
 from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Process, parse_stat, tree
@@ -72,6 +72,13 @@ class Copies:
             self._part[process.key] = now, min(1.0, said["Pss_Anon"] / anonymous)
 
 
+class OwnUse(NamedTuple):
+    used_s: float
+    """CPU seconds since measuring began."""
+    memory_used: int
+    pids: frozenset[int]
+
+
 class Own:
     """Measures a raylet and everything below it."""
 
@@ -86,19 +93,13 @@ class Own:
         self._stores: list[str] = []
         self._stores_at = -_STORES_S
 
-    def measure(self) -> dict[str, Any]:
-        """CPU seconds since measuring began, memory, the number of processes, and their ids."""
+    def measure(self) -> OwnUse:
         with self._lock:
             at = self._boot_ticks()
             ours = tree(self._raylet, self._everything(), self._cpu.known)
             self._cpu.look_at_all(ours.values(), at)
             used_s = self._cpu.ticks / self._ticks_per_s
-            return {
-                "used_s": used_s,
-                "memory_used": self._memory(ours),
-                "processes": len(ours),
-                "pids": frozenset(ours),
-            }
+            return OwnUse(used_s, self._memory(ours), frozenset(ours))
 
     def watch(self) -> None:
         """Look at the raylet's children every second or two, for ever: see `CpuTime.look`."""

@@ -4,12 +4,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.monitoring.on_node_probe.files import read_text
 from distributed_grid.monitoring.on_node_probe.gpus import Gpus, nvml_from, visible_to
-from distributed_grid.monitoring.on_node_probe.host import Host
-from distributed_grid.monitoring.on_node_probe.own import Own
+from distributed_grid.monitoring.on_node_probe.host import CpuCount, Host
+from distributed_grid.monitoring.on_node_probe.own import Own, OwnUse
 
 WINDOW_S: Final = 0.25
 """The kernel counts in hundredths of a second. Over a shorter window, "cores busy" would be noise."""
@@ -35,20 +35,20 @@ class Probe:
     def about(self) -> dict[str, object]:
         return {"pid": os.getpid()}
 
-    def read(self) -> dict[str, Any]:
-        """Plain numbers, as `probes.py` reads them."""
+    def read(self) -> dict[str, object]:
+        """Plain numbers, by the names of `Reading`."""
         cpu, own = self._count()
         while self._host_busy.cores is None or self._own_busy.cores is None:  # measuring has only just begun
             time.sleep(WINDOW_S)
             cpu, own = self._count()
-        gpus, no_gpus_because = self._gpus.read(time.monotonic(), own["pids"] if sees_all_processes() else None)
+        gpus, no_gpus_because = self._gpus.read(time.monotonic(), own.pids if sees_all_processes() else None)
         return {
-            "host": {"cpus": cpu["cpus"], "cpu_used": self._host_busy.cores, "load": os.getloadavg()}
+            "host": {"cpus": cpu.cpus, "cpu_used": self._host_busy.cores, "load": os.getloadavg()}
             | self._host.levels(),
             "own": {
                 "cpu_used": self._own_busy.cores,
-                "memory_used": own["memory_used"],
-                "processes": own["processes"],
+                "memory_used": own.memory_used,
+                "processes": len(own.pids),
             },
             "gpus": gpus,
             "no_gpus_because": no_gpus_because,
@@ -58,11 +58,11 @@ class Probe:
         """Run a function on this node, beside the measuring."""
         return function(*args)
 
-    def _count(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _count(self) -> tuple[CpuCount, OwnUse]:
         cpu = self._host.cpu()
-        self._host_busy.add(cpu["used_s"], time.monotonic(), cpu["counter"])
+        self._host_busy.add(cpu.used_s, time.monotonic(), cpu.counter)
         own = self._own.measure()
-        self._own_busy.add(own["used_s"], time.monotonic())
+        self._own_busy.add(own.used_s, time.monotonic())
         return cpu, own
 
 

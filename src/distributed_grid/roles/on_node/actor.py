@@ -5,6 +5,8 @@ the role's own concurrency group or in one that several roles share. Grid's own 
 busy actor still answers health checks.
 """
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import inspect
@@ -17,7 +19,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from distributed_grid.roles.on_node.making import ON_PEERS, load_class, make_instance
 from distributed_grid.roles.on_node.peers import ActorPeer, Directory, Identity, Peers
@@ -39,14 +41,14 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def local_addresses(count: int) -> "tuple[str, list[int]]":
+def local_addresses(count: int) -> tuple[str, list[int]]:
     """This node's address, and free ports on it."""
     import ray
 
     return ray.util.get_node_ip_address(), free_ports(count)
 
 
-def unpacked(packed: bytes) -> "tuple[Any, Any]":
+def unpacked(packed: bytes) -> tuple[Any, Any]:
     """Class and configuration: imported if the module is installed here, else from the packed copy."""
     from ray import cloudpickle
 
@@ -80,14 +82,42 @@ def end_stuck(pid: int) -> bool:
     return True
 
 
+class Place(TypedDict):
+    """The identity of a process, and what its environment needs. For mypy only, like `Described`."""
+
+    run: str
+    namespace: str
+    roles: tuple[str, ...]
+    index: int
+    node: str
+    ranks: dict[str, str]
+    port: int
+    """Which of the free ports is its own."""
+    folders: tuple[list[str], list[str]]
+    """The owner's search folders, before and after what is installed."""
+
+
+class FailedRole(TypedDict):
+    role: str
+    error: str
+    traceback: str
+
+
+class Described(TypedDict):
+    """A process once its constructors have returned, or how one of them failed."""
+
+    pid: int
+    gpus: list[int | str]
+    failed: FailedRole | None
+
+
 class Host:
     """Made once for each process of a workload. An error in a constructor is kept, and `ready` reports it."""
 
-    def __init__(self, place: Mapping[str, Any], ports: list[Any], threads: Mapping[str, int], *parts: bytes) -> None:
-        """`place`: the identity of this process, and the ranks for its environment. `ports`: a reference to the address
-        of the node with rank 0 and free ports there; the one at `place["port"]` is this role's. `threads`: the roles
-        whose methods need their own threads, since other roles of this process are asynchronous. `parts`: for each
-        role, a pickled class and configuration that make its instance."""
+    def __init__(self, place: Place, ports: list[Any], threads: Mapping[str, int], *parts: bytes) -> None:
+        """`ports`: a reference to the address of the node with rank 0 and free ports there. `threads`: the roles whose
+        methods need their own threads, since other roles of this process are asynchronous. `parts`: for each role, a
+        pickled class and configuration that make its instance."""
         address, free = ports[0].future().result()  # ray.get would warn in an asynchronous actor
         # Set before any user module is imported, since modules may read these.
         os.environ.update(place["ranks"], MASTER_ADDR=address, MASTER_PORT=str(free[place["port"]]))
@@ -95,7 +125,7 @@ class Host:
         self._place = place
         self._threads = {role: ThreadPoolExecutor(count, role) for role, count in threads.items()}
         self._instances: dict[str, Any] = {}
-        self._failed: dict[str, str] | None = None
+        self._failed: FailedRole | None = None
         self._others: dict[str, list[ActorPeer]] = {}
         self._directory = Directory(place["namespace"])
         self._edition = 0
@@ -108,11 +138,10 @@ class Host:
                 self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": trace}
                 return
 
-    def _ready(self) -> dict[str, Any]:
-        """Once the constructors have returned: a description of this process, or how one of them failed."""
+    def _ready(self) -> Described:
         import ray
 
-        gpus = [int(one) if str(one).isdigit() else str(one) for one in ray.get_gpu_ids()]
+        gpus: list[int | str] = [int(one) if str(one).isdigit() else str(one) for one in ray.get_gpu_ids()]
         return {"pid": os.getpid(), "gpus": gpus, "failed": self._failed}
 
     def _ping(self) -> bool:

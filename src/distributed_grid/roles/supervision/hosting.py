@@ -77,7 +77,7 @@ class Hosting:
             scheduling_strategy=_inside(held),
             **asking_for(spec.needs),
         )
-        place = {
+        place: actor.Place = {
             "run": spec.run,
             "namespace": NAMESPACE,
             "roles": spec.roles,

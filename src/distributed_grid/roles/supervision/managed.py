@@ -39,6 +39,7 @@ from distributed_grid.model.roles.processes import (
     specs_of,
 )
 from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
+from distributed_grid.roles.on_node.actor import Described
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.on_node.peers import wire_name
 from distributed_grid.roles.supervision.hosting import GREETING, Hosting
@@ -234,18 +235,18 @@ class ProcessSet:
         """The current step is done: take its outcome."""
         step, *process.steps = process.steps
         try:
-            outcome = ray.get(step)
+            ready: Described | None = ray.get(step)  # a greeting answers nothing
         except ray.exceptions.RayTaskError as error:
             process.steps = []
             return Fault(process, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
         except Exception as error:  # noqa: BLE001 (whatever it is, the process is not up)
             process.steps = []
             return Fault(process, why_gone(error))
-        if isinstance(outcome, dict) and "failed" in outcome and process.status.pid is None:
-            if (failed := outcome["failed"]) is not None:
+        if ready is not None:
+            if (failed := ready["failed"]) is not None:
                 process.steps = []
                 return Fault(process, failed["error"], failed["role"], failed["traceback"], what="did not start")
-            self.send([(process, Constructed(outcome["pid"], tuple(outcome["gpus"])))])
+            self.send([(process, Constructed(ready["pid"], tuple(ready["gpus"])))])
         if not process.steps:
             self.send([(process, Ready())])
         return None

@@ -10,7 +10,7 @@ from distributed_grid.decide.roles.processes import unneeded
 from distributed_grid.decide.roles.units import holdings
 from distributed_grid.model.roles.plan import Placement, Unit
 from distributed_grid.model.roles.processes import Held
-from distributed_grid.model.roles.runs import RunState
+from distributed_grid.model.roles.runs import LEGAL, RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.record import Events
@@ -46,6 +46,11 @@ class RunParts:
     """Why a role has, or had, fewer members than wanted."""
     failed_additions: Counter[str] = field(default_factory=Counter)
     """By role: how often added members did not start."""
+
+    def become(self, state: RunState, why: str) -> None:
+        """The only way in which the run's state changes."""
+        assert state is self.state or state in LEGAL[self.state], (self.state, state)
+        self.state, self.why = state, why
 
     def spec(self, role: str) -> RoleSpec:
         found = self.workload.role(role)

@@ -249,7 +249,7 @@ class Supervisor:
         There is no time limit: the program may still hold references to their results.
         """
         if self._p.state is not RunState.STOPPING:
-            self._p.state, self._p.why = RunState.STOPPING, _DROPPED
+            self._p.become(RunState.STOPPING, _DROPPED)
             self._p.wanted = dict.fromkeys(self._p.wanted, 0)
             self.resizing.leaving.leave(self._p.process_set.staying, _DROPPED, finish_s=math.inf)
             self.tell()
@@ -310,8 +310,8 @@ class Supervisor:
         few = [role for role, count in self._p.wanted.items() if self._p.process_set.count(role) < count]
         whys = [f"{process.name.partition('/')[2]} is {process.status.shown}" for process in away]
         whys += [f"{role} has {self._p.process_set.count(role)} of {self._p.wanted[role]}" for role in few]
-        self._p.state = RunState.DEGRADED if whys else RunState.RUNNING
-        self._p.why = "; ".join(whys[:3]) + (f" and {len(whys) - 3} more" if len(whys) > 3 else "")
+        why = "; ".join(whys[:3]) + (f" and {len(whys) - 3} more" if len(whys) > 3 else "")
+        self._p.become(RunState.DEGRADED if whys else RunState.RUNNING, why)
 
     def _shape(self) -> object:
         statuses = [one.status for one in self._p.process_set.by_name.values()]
