@@ -129,7 +129,7 @@ class BoostEnding(TypedDict):
 
 
 class ReclaimMessage(BoostNotice):
-    """What a holder is told when its boost is asked for: in its file, and by a request to its URL."""
+    """The reclaim notice as its holder gets it: in its file, and by a request to its URL."""
 
     boost_id: str
     resource_type: str
