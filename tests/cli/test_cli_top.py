@@ -75,6 +75,16 @@ def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
     on_screen(served.home, look, (160, 40))
 
 
+def test_a_cordoned_node_is_in_the_head(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        assert not [line for line in eyes.lines if "cordoned" in line]
+        served.client.cooldown("c")
+        await eyes.sees("c: cordoned: it lends and borrows nothing until grid cooldown c --off")
+
+    on_screen(served.home, look)
+
+
 def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees("Boosts: 1 active─")

@@ -147,8 +147,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 @with_client
 def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
-    from distributed_grid.cli.output import clock, quantity
-    from distributed_grid.model.leases import Delivery
+    from distributed_grid.cli.tables import return_line
     from distributed_grid.model.validators import seconds, waiting_time
 
     body: ReleaseRequest = {"wait_seconds": waiting_time(wait)}
@@ -161,17 +160,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
     except BoostNotFound as error:
         raise _not_a_boost(client, boost_id, error) from None
 
-    def text(boost: Boost) -> str:
-        what = quantity(boost["resource_type"], boost["amount"])
-        if boost["state"] == "released":
-            return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-        said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
-        until = None if boost["ending"] is None else boost["ending"]["deadline"]
-        if not Delivery.named(boost["delivery"]).moves_totals and until is not None:
-            said += f"; work that still runs in it at {clock(until)} is terminated"
-        return said
-
-    show(released, as_json, text)
+    show(released, as_json, return_line)
     _tell_warnings(released, as_json)
 
 

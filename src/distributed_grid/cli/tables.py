@@ -9,7 +9,7 @@ import click
 
 from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
-from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.endings import what_happens_then, why_it_ends
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GPU
 
@@ -38,6 +38,18 @@ def boost_card(boost: Boost) -> str:
     if boost["state"] == "active":
         lines += [f"  {line}" for line in _how_to_use(boost, short)]
     return "\n".join(lines)
+
+
+def return_line(boost: Boost) -> str:
+    """What a release has achieved: the capacity is back, or when it will be."""
+    what = quantity(boost["resource_type"], boost["amount"])
+    if boost["state"] == "released":
+        return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
+    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+    ending = boost["ending"]
+    if ending is None or ending["deadline"] is None or ending["on_grace_end"] == "hold":
+        return said
+    return f"{said}; {what_happens_then(ending, clock(ending['deadline']))}"
 
 
 def _companions(boost: Boost) -> list[str]:
@@ -166,10 +178,11 @@ def _reclaim_note(boost: Boost) -> list[str]:
         what = quantity(boost["resource_type"], notice["amount"])
         reason = why or notice["reason"]
         text = f"reclaim of {what} ({reason}): taken back at {clock(notice['deadline'])} unless released"
-        return [text if until is None else f"{text}; remaining work is terminated at {clock(until)}"]
+        return [text if ending is None or until is None else f"{text}; {what_happens_then(ending, clock(until))}"]
     if ending is None:
         return []
-    return [f"is being returned: {why}" if until is None else f"is being returned: {why}; kept until {clock(until)}"]
+    then = "" if until is None else f"; {what_happens_then(ending, clock(until))}"
+    return [f"is being returned: {why}{then}"]
 
 
 def bold(text: str) -> str:

@@ -14,7 +14,7 @@ from distributed_grid.leases.grant import check_names
 from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
-from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.endings import what_happens_then, why_it_ends
 from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.times import instant, parse_instant, stamp
@@ -112,10 +112,10 @@ def _ends_at(lease: Lease) -> datetime:
 
 
 def _its_return(lease: Lease) -> list[str]:
-    """By whom the boost is asked for, for whom, and by when."""
+    """By whom the boost is asked for, for whom, and what happens when."""
     if (ending := ending_of(lease)) is None:
         return []
-    until = "" if lease.deadline is None else f"; work in it is terminated at {stamp(lease.deadline)}"
+    until = "" if lease.deadline is None else f"; {what_happens_then(ending, stamp(lease.deadline))}"
     return [f"is being returned: {why_it_ends(ending)}{until}"]
 
 

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
-from distributed_grid.cli.cluster_view import counted, free_of, waiting_in_short
+from distributed_grid.cli.cluster_view import cordoned_lines, counted, free_of, waiting_in_short
 from distributed_grid.cli.columns import Canvas, Column, Fitted, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
 from distributed_grid.cli.output import clock, labelled
@@ -239,6 +239,7 @@ class Overview(Screen[None]):
                 ]
             )
             lines += waiting_lines(status, canvas, _FIRST_OF_QUEUE)
+            lines += cordoned_lines(status.get("cordoned", ()), canvas)
         silent = time.monotonic() - self._answered_at
         if self._trouble is not None or silent > _SILENT_S:
             why = self._trouble.message if self._trouble else "The controller does not answer"
