@@ -93,7 +93,7 @@ def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
 
     assert "was withdrawn" in typed(served, "resource-sharing", "release", short)
     assert typed(served, "resource-sharing", "queue") == "Queue: empty\n"
-    assert "no request" in typed(served, "resource-sharing", "release", short, code=3).lower()
+    assert f"Request {short} has ended" in typed(served, "resource-sharing", "release", short, code=3)
 
 
 def test_every_status_lists_who_waits_with_the_queues_own_verdicts(served: ServedGrid) -> None:

@@ -155,6 +155,22 @@ def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
         served.client.release_allocation(waiting)
 
 
+def test_every_command_about_a_boost_or_request_that_ended_says_so(served: ServedGrid) -> None:
+    boost = lease(served)["boost_id"]
+    served.client.release_boost(boost, {"grace_seconds": 0, "wait_seconds": 10})
+    for words in (("boost", "renew"), ("boost", "checkpointed"), ("boost", "shell"), ("resource-sharing", "release")):
+        assert error_of(*words, boost[:8]).message.startswith(f"Boost {boost[:8]} has ended: it was released at ")
+    lease(served, target_node="c", amount=8, source_node="b")
+    body = {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
+    waiting = served.client.request_allocation(body)["request_id"]
+    served.client.release_allocation(waiting)
+    for words in (("boost", "release"), ("boost", "renew"), ("resource-sharing", "release")):
+        error = error_of(*words, waiting[:8])
+        assert error.message.startswith(f"Request {waiting[:8]} has ended: it was withdrawn at ")
+        assert error.because == ("8 CPUs for a: withdrawn",)
+    assert f"Request {waiting}  withdrawn" in typed("why", waiting[:8]).output
+
+
 def test_a_warning_of_many_boosts_is_one_line(served: ServedGrid) -> None:
     served.telemetry.answers["a"] = reading(cpus=8.0, cpu_used=1.0)
     served.measure()

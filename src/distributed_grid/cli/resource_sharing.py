@@ -23,6 +23,7 @@ from distributed_grid.cli.output import (
     show,
 )
 from distributed_grid.cli.parameters import MODE, POLICY, REQUEST
+from distributed_grid.cli.plan import what_became_of
 from distributed_grid.cli.tables import bold, boost_card, not_all, return_line
 from distributed_grid.client import GridClient
 from distributed_grid.model.plain_text import plain
@@ -238,7 +239,9 @@ def request(client: GridClient, wait: str | None, as_json: bool, **options: Unpa
 def release(client: GridClient, request_id: str, as_json: bool) -> None:
     """Withdraw a waiting request, or give back the boost that it became. REQUEST_ID may be shortened."""
 
-    show(client.release_allocation(request_id), as_json, released_line)
+    with what_became_of(client, request_id):
+        released = client.release_allocation(request_id)
+    show(released, as_json, released_line)
 
 
 @resource_sharing.command(examples=["grid resource-sharing queue", "grid resource-sharing queue --watch"])

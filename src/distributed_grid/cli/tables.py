@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", "BoostList", "BoostStatus")
 
+HELD = "as work ends"
 STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
 
@@ -30,7 +31,7 @@ def boost_card(boost: Boost) -> str:
     lines = [
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
-        f"  until {clock(ends_at(boost))} ({distance(ends_at(boost))})",
+        f"  until {'its work ends' if is_held(boost) else f'{clock(ends_at(boost))} ({distance(ends_at(boost))})'}",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),
     ]
@@ -129,8 +130,10 @@ def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
     def of(key: str) -> list[str]:
         return [str(boost[key]) for boost in fields]
 
-    left = [distance(ends_at(boost)) for boost in boosts]
-    until = [f"{clock(ends_at(boost))} ({far})" for boost, far in zip(boosts, left, strict=True)]
+    left = [HELD if is_held(boost) else distance(ends_at(boost)) for boost in boosts]
+    until = [
+        HELD if is_held(boost) else f"{clock(ends_at(boost))} ({far})" for boost, far in zip(boosts, left, strict=True)
+    ]
     fitted = fit(
         {
             "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
@@ -167,6 +170,12 @@ def ends_at(boost: Boost) -> str:
     if ending is not None and boost["state"] == "releasing" and ending["deadline"] is not None:
         return str(ending["deadline"])
     return str(boost["expires_at"])
+
+
+def is_held(boost: Boost) -> bool:
+    """It is being returned, and is back when the work that uses it ends: its deadline ends nothing."""
+    ending = boost["ending"]
+    return boost["state"] == "releasing" and ending is not None and ending["on_grace_end"] == "hold"
 
 
 def _reclaim_note(boost: Boost) -> list[str]:

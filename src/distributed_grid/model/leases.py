@@ -223,7 +223,7 @@ class Lease(Terms):
         A reservation ends with its grace period. A request that waits for the capacity was promised it: then, too, the
         work is ended, whatever the holder asked for.
         """
-        is_ended = not self.delivery.moves_totals or self.is_claimed
+        is_ended = not self.delivery.moves_totals or self.is_promised
         return OnGraceEnd.KILL if is_ended else self.on_grace_end
 
     def programs_at(self, now: datetime) -> tuple[Program, ...]:
