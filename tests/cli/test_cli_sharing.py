@@ -133,7 +133,7 @@ def test_a_refused_boost_says_when_it_would_be_met_and_how_to_wait_for_it(served
     )
 
     never = typed(served, "boost", "request", "gpu-master", "cpu", "9", code=4)
-    assert "- no node can ever lend 9 CPUs: the most is 8 CPUs, by gpu2" in never
+    assert "- no node can ever lend 9 CPUs: the most is 8 CPUs, by gpu1" in never
     assert "Try: Waiting does not help." in never and "--wait" not in never
 
 
