@@ -82,7 +82,7 @@ def test_a_boost_that_is_taken_says_when_and_by_whom_in_80_columns(served: Serve
     served.cluster.start("a", 11)  # all that it has is in use
 
     async def look(eyes: Eyes) -> None:
-        served.ask_back(boost["boost_id"])
+        served.reclaim(boost["boost_id"])
         await eyes.sees(r"^ +[34]:\d\d .*releasing +root +preempted by ana's")
 
     on_screen(served.home, look)

@@ -282,8 +282,8 @@ class Queue:
             why = self._why_not(waiting, nodes)
             self._end(waiting, why)
             if waiting.is_durable and not waiting.is_for_a_task:  # no caller waits for the answer
-                told = f"{waiting.ask.describe()}: its wait is over; {next(iter(why.because), why.message)}"
-                self._p.journal.note("unqueued", told, request_id=waiting.id)
+                message = f"{waiting.ask.describe()}: its wait is over; {next(iter(why.because), why.message)}"
+                self._p.journal.note("unqueued", message, request_id=waiting.id)
         if any(each.is_durable for each in over):
             await self._p.commit_sharing()
 

@@ -133,7 +133,7 @@ class BoostEnding(TypedDict):
 
 
 class ReclaimMessage(BoostNotice):
-    """What a holder is told when its boost is asked for: in its file, and by a request to its URL."""
+    """The notice as a holder gets it when its boost is reclaimed: in its file, and by a request to its URL."""
 
     boost_id: str
     resource_type: str
