@@ -77,7 +77,7 @@ def boost(text: str) -> dict[str, object]:
         "expires_at": "2025-06-01T13:00:00Z",
         "notice": {"amount": 1, "reason": text, "asked_at": "2025-06-01T12:00:00Z", "deadline": "2025-06-01T12:00:00Z"},
         "ending": {
-            **dict.fromkeys(("cause", "by", "reason"), text),
+            **dict.fromkeys(("cause", "by", "reason", "on_grace_end"), text),
             "asked_at": "2025-06-01T12:00:00Z",
             "deadline": "2025-06-01T12:00:30Z",
             "claimant": dict.fromkeys(("request_id", "requester", "team", "priority", "wants"), text),

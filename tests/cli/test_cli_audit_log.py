@@ -75,6 +75,12 @@ def test_on_a_terminal_no_line_is_wider_than_that(width: int) -> None:
     assert all(line.startswith(" " * shown[0].index("granted")) for line in shown[1:])
 
 
+def test_a_request_that_waited_is_named_by_its_id() -> None:
+    entry = {**ENTRY, "event": "unqueued", "boost_id": None, "request_id": "f56692b7-ea50-4905-a4fe-1eae5558f763"}
+
+    assert click.unstyle(entry_line(entry)).split()[3:6] == ["unqueued", "ana", "f56692b7"]
+
+
 def test_what_fits_stays_on_its_line() -> None:
     assert entry_line(ENTRY, 200) == entry_line(ENTRY)
 

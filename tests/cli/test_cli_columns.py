@@ -29,6 +29,7 @@ def nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
             "name": name,
             "is_head": draw(st.booleans()),
             "alive": state != "down",
+            "closed": draw(st.none() | st.just(f"{name} is cordoned; to let it share again: " + "do something " * 9)),
             "state": state,
             "stale_because": "its probe died, and " + "the reason is unknown " * 9 if state == "stale" else None,
             "age_seconds": draw(st.floats(0, 10**6)) if measured else None,

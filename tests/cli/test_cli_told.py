@@ -67,15 +67,17 @@ def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid, pu
         assert (answer["total_active"], answer["resources"]["cpu"]) == (1, 1)
 
 
-def test_a_cordoned_node_is_named_in_the_clusters_status(served: ServedGrid) -> None:
+def test_a_cordoned_node_is_named_wherever_the_node_is_shown(served: ServedGrid) -> None:
+    screens = (("cluster", "status"), ("node", "ls"), ("node", "show", "b"))
     served.client.cooldown("b")
     try:
-        assert (
-            "b: cordoned: it lends and borrows nothing until grid cooldown b --off" in typed("cluster", "status").output
-        )
+        shown = [typed(*words).output for words in screens]
     finally:
         served.client.cooldown("b", on=False)
-    assert "cordoned" not in typed("cluster", "status").output
+    assert "b: cordoned: it lends and borrows nothing until grid cooldown b --off" in shown[0]
+    for each in shown[1:]:
+        assert "b is cordoned; to let it share again: grid cooldown b --off" in each
+    assert not [words for words in screens if "cordoned" in typed(*words).output]
 
 
 def test_a_gpu_says_what_comes_with_it(served: ServedGrid) -> None:
@@ -84,11 +86,12 @@ def test_a_gpu_says_what_comes_with_it(served: ServedGrid) -> None:
 
 
 def test_what_is_configured_is_restored_with_one_word(served: ServedGrid) -> None:
-    typed("resource-sharing", "policy", "set", "aggressive", "--mode", "offload_only")
+    undo = "To undo it: grid resource-sharing policy set configured"
+    assert undo in typed("resource-sharing", "policy", "set", "aggressive", "--mode", "offload_only").stderr
     shown = typed("resource-sharing", "policy", "show").output
     assert "acts by itself" in shown
     assert next(line for line in shown.splitlines() if "acts by itself" in line).split()[-1] == "no"
-    typed("resource-sharing", "policy", "set", "configured")
+    assert typed("resource-sharing", "policy", "set", "configured").stderr == "In force now, as configured.\n"
     found = served.client.sharing_status()
     assert (found["policy"], found["mode"]) == (found["configured_policy"], found["configured_mode"])
 
@@ -150,6 +153,22 @@ def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
         assert f"grid resource-sharing release {waiting[:8]}" in (error_of("boost", "release", waiting).try_next or "")
     finally:
         served.client.release_allocation(waiting)
+
+
+def test_every_command_about_a_boost_or_request_that_ended_says_so(served: ServedGrid) -> None:
+    boost = lease(served)["boost_id"]
+    served.client.release_boost(boost, {"grace_seconds": 0, "wait_seconds": 10})
+    for words in (("boost", "renew"), ("boost", "checkpointed"), ("boost", "shell"), ("resource-sharing", "release")):
+        assert error_of(*words, boost[:8]).message.startswith(f"Boost {boost[:8]} has ended: it was released at ")
+    lease(served, target_node="c", amount=8, source_node="b")
+    body = {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
+    waiting = served.client.request_allocation(body)["request_id"]
+    served.client.release_allocation(waiting)
+    for words in (("boost", "release"), ("boost", "renew"), ("resource-sharing", "release")):
+        error = error_of(*words, waiting[:8])
+        assert error.message.startswith(f"Request {waiting[:8]} has ended: it was withdrawn at ")
+        assert error.because == ("8 CPUs for a: withdrawn",)
+    assert f"Request {waiting}  withdrawn" in typed("why", waiting[:8]).output
 
 
 def test_a_warning_of_many_boosts_is_one_line(served: ServedGrid) -> None:

@@ -17,6 +17,7 @@ from served_grid import ServedGrid
 from textual.widgets import Input, Select
 
 from distributed_grid.cli import top
+from distributed_grid.cli.top.dialogs import KEYS
 from distributed_grid.cli.top.feed import Feed
 from distributed_grid.cli.top.overview import countdown
 from distributed_grid.errors import ExtraMissing, GridError
@@ -73,6 +74,28 @@ def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
         assert not [line for line in eyes.lines if "Waiting nothing" in line]
 
     on_screen(served.home, look, (160, 40))
+
+
+def test_a_boost_that_is_taken_says_when_and_by_whom_in_80_columns(served: ServedGrid) -> None:
+    body = {"target_node": "a", "resource_type": "cpu", "amount": 1, "grace_seconds": 300}
+    boost = served.client.request_boost(body)
+    served.cluster.start("a", 11)  # all that it has is in use
+
+    async def look(eyes: Eyes) -> None:
+        served.reclaim(boost["boost_id"])
+        await eyes.sees(r"^ +[34]:\d\d .*releasing +root +preempted by ana's")
+
+    on_screen(served.home, look)
+
+
+def test_a_cordoned_node_is_in_the_head(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees("^ c ")
+        assert not [line for line in eyes.lines if "cordoned" in line]
+        served.client.cooldown("c")
+        await eyes.sees("c: cordoned: it lends and borrows nothing until grid cooldown c --off")
+
+    on_screen(served.home, look)
 
 
 def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid) -> None:
@@ -309,6 +332,8 @@ def test_help_and_quit(served: ServedGrid) -> None:
         await eyes.sees("release the selected boost")
         await eyes.sees(r"Pressure is measured: 0\.3 cpu \+ 0\.3 memory \+ 0\.4 gpu, or half and half")
         await eyes.sees(r"on a node without GPUs\.")
+        wrapped = [line for line in KEYS.splitlines() if not any(line.strip() in shown for shown in eyes.lines)]
+        assert not wrapped
         await eyes.press("escape", "q")
         await eyes.until(lambda: not eyes.app.is_running)
 

@@ -446,6 +446,50 @@ def test_a_trainer_can_be_asked_and_stopped_while_its_run_blocks_and_its_end_end
     in_use(0)
 
 
+class Counts:
+    """How many instances have had its config, and whether it knows the others."""
+
+    def __init__(self, config: dict[str, int]) -> None:
+        config["instances"] = config.get("instances", 0) + 1
+        self.config, self.knows = config, False
+
+    def on_peers(self, _: Any) -> None:
+        self.knows = True
+
+    def told(self) -> tuple[int, bool]:
+        return self.config["instances"], self.knows
+
+
+def test_the_differences_that_the_page_lists_are_as_it_says(grid: LiveGrid) -> None:
+    grid.settled()
+    with RayResourceManager(leases=False) as manager:
+        shared: dict[str, int] = {}
+        for role in (NexRLRole.TRAJECTORY_POOL, NexRLRole.DATA_LOADER):
+            manager.register_role(role, Counts, shared, colocation_group="main", cpus=0.5)
+        manager.register_role(NexRLRole.ROLLOUT_WORKER, Counts, shared, count=(1, 2), cpus=0.5)
+        manager.create_all_actors()
+        (pool,) = manager.get_actor_wrapper(NexRLRole.TRAJECTORY_POOL)
+        (loader,) = manager.get_actor_wrapper(NexRLRole.DATA_LOADER)
+        workers = manager.get_actor_wrapper(NexRLRole.ROLLOUT_WORKER)
+
+        # Each role has its own copy of a config; grid calls on_peers, which is no method of the wrapper.
+        assert ray.get([one.told.remote() for one in (pool, loader)], timeout=60) == [(1, True)] * 2
+        assert [name for name in dir(pool) if not name.startswith("_")] == ["told"]
+        assert pool._actor == loader._actor
+
+        # Wrong arguments raise in ray.get, not in .remote().
+        wrong = pool.told.remote("of nothing")
+        with pytest.raises(TypeError, match="told"):
+            ray.get(wrong, timeout=60)
+
+        # Members that are scaled away stay in the list.
+        assert len(workers) == 2
+        manager.run.scale(NexRLRole.ROLLOUT_WORKER.value, 1)
+        assert manager.get_actor_wrapper(NexRLRole.ROLLOUT_WORKER) == workers
+        assert not issubclass(MemberFailed, ray.exceptions.RayActorError)
+    in_use(0)
+
+
 OF_A_PACKAGE = """
 import threading
 from dataclasses import dataclass

@@ -10,6 +10,7 @@ from whole_grid import WholeGrid, at_home, raising
 
 from distributed_grid.errors import NotRenewable, StoreBroken
 from distributed_grid.model.leases import LeaseState, OnGraceEnd
+from distributed_grid.queue.answers import why_answer
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
 
@@ -66,6 +67,24 @@ def test_a_queue_holds_a_boost_that_says_hold_and_it_is_told_who(lab: WholeGrid)
     lab.wait(5.0)
     assert lab.leases[boost.id].state is RELEASING
     assert "work" in lab.parts.notes[boost.id][0]
+
+
+@pytest.mark.parametrize(
+    ("on_grace_end", "words"),
+    [(OnGraceEnd.HOLD, "it is back when the work that uses it ends"), (OnGraceEnd.KILL, "is terminated")],
+)
+def test_why_says_that_work_is_terminated_only_where_it_is(
+    lab: WholeGrid, on_grace_end: OnGraceEnd, words: str
+) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, on_grace_end=on_grace_end)))
+    lab.cluster.queue("b", 30)
+    lab.run(lab.service.release(boost.id, grace_s=30.0, wait_s=0.0))
+
+    facts = lab.run(why_answer(lab.parts, lab.service, boost.id))["facts"]
+
+    told = [fact for fact in facts if "is being returned: " in fact or "release_asked: " in fact]
+    assert len(told) == 2
+    assert all(words in fact for fact in told), told
 
 
 def test_a_boost_that_is_held_is_an_event_once_and_then_at_most_every_five_minutes(lab: WholeGrid) -> None:

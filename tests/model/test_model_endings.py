@@ -8,8 +8,8 @@ from answer_checks import what_is_wrong
 from builders import FOR_ANA, NOON, lease
 
 from distributed_grid.leases.view import boost_dict, ending_of
-from distributed_grid.model.endings import EndCause, Ending, what_to_do, why_it_ends
-from distributed_grid.model.leases import LeaseState, Notice, Program, Purpose
+from distributed_grid.model.endings import EndCause, Ending, what_happens_then, what_to_do, why_it_ends
+from distributed_grid.model.leases import Delivery, LeaseState, Notice, OnGraceEnd, Program, Purpose
 from distributed_grid.model.notices import notice_body, notice_in
 from distributed_grid.wire.boosts import ReclaimMessage
 
@@ -58,6 +58,33 @@ def test_a_higher_priority_is_suggested_only_where_one_was_preempted_by_a_higher
     assert ("priority" in low) == (cause is EndCause.PREEMPTED)
     assert "priority" not in high
     assert "Run it" in low
+
+
+@pytest.mark.parametrize(
+    ("delivery", "on_grace_end", "state", "words"),
+    [
+        (Delivery.TRANSFER, OnGraceEnd.HOLD, RELEASING, "it is back when the work that uses it ends"),
+        (Delivery.TRANSFER, OnGraceEnd.DRAIN, RELEASING, "its target starts no new work from noon until it is back"),
+        (Delivery.TRANSFER, OnGraceEnd.KILL, RELEASING, "work that still uses it at noon is terminated"),
+        (Delivery.TRANSFER, OnGraceEnd.HOLD, LeaseState.RECLAIMING, "work that still uses it at noon is terminated"),
+        (Delivery.RESERVE, OnGraceEnd.HOLD, RELEASING, "work that still uses it at noon is terminated"),
+    ],
+)
+def test_what_a_deadline_means_depends_on_the_delivery_and_on_whether_the_capacity_is_waited_for(
+    delivery: Delivery, on_grace_end: OnGraceEnd, state: LeaseState, words: str
+) -> None:
+    found = ending_of(
+        lease(
+            delivery=delivery,
+            on_grace_end=on_grace_end,
+            state=state,
+            ending=Ending(EndCause.RELEASED, "bo"),
+            release_reason="released",
+            release_asked_at=NOON,
+        )
+    )
+    assert found is not None
+    assert what_happens_then(found, "noon") == words
 
 
 def test_the_deadline_counts_from_the_asking_through_notice_and_return() -> None:

@@ -313,7 +313,7 @@ def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:
     for_run = {"purpose": Purpose.RUN, "delivery": "reserve", "own_too": True}
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("a", amount=99, **for_run)))
-    assert refused.value.try_next == "4 CPUs can be lent by c: grid run --cpus 4 --source c"
+    assert refused.value.try_next == "4 CPUs can be lent by b: grid run --cpus 4 --source b"
     for source in "abc":
         lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0, **for_run)))
     with pytest.raises(NoCapacity) as refused:
@@ -324,6 +324,18 @@ def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:
     assert refused.value.try_next == "Wait for it with --wait 13m"
 
 
+def test_of_equal_lenders_a_plan_and_a_refusal_name_the_same(lab: WholeGrid) -> None:
+    asked = ask("b", amount=99)
+    plan = lab.run(plan_answer(lab.parts, lab.service.queue, asked))
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(asked))
+
+    first = plan["largest_now"]["source_node"]
+    assert f", by {first}; " in plan["summary"] and plan["summary"].endswith(f" from {first}")
+    assert any(line.endswith(f", by {first}") for line in refused.value.because)
+    assert (refused.value.try_next or "").endswith(f"--source {first}")
+
+
 def test_a_refusal_never_advises_to_wait_for_what_can_never_be_met(lab: WholeGrid) -> None:
     with pytest.raises(UnknownResource, match="No node has a resource 'unicorns'") as unknown:
         lab.run(lab.service.request(ask("a", "unicorns", 1)))
@@ -331,7 +343,7 @@ def test_a_refusal_never_advises_to_wait_for_what_can_never_be_met(lab: WholeGri
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("a", amount=9), wait_s=5.0))
     assert refused.value.because[0].startswith("no node can ever lend 9 CPUs")
-    assert refused.value.try_next == "4 CPUs can be lent by c: grid boost request a cpu 4 --source c"
+    assert refused.value.try_next == "4 CPUs can be lent by b: grid boost request a cpu 4 --source b"
 
 
 def test_a_team_at_its_limit_has_one_expected_start_everywhere(make_grid: Callable[..., WholeGrid]) -> None:

@@ -22,6 +22,7 @@ from distributed_grid.leases.rules import set_policy
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.queue.answers import why_answer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -105,6 +106,30 @@ def test_who_gives_up_is_gone_also_after_a_restart(lab: WholeGrid) -> None:
     assert not waiting_ids(lab)
     with pytest.raises(RequestNotFound):
         lab.run(lab.service.queue.leave(short.id))
+
+
+def test_what_became_of_a_request_that_waited_without_a_caller_can_be_asked(lab: WholeGrid) -> None:
+    full(lab)
+    short = lab.run(lab.service.enqueue(ask("b", amount=2), wait_s=30.0))
+    withdrawn = lab.run(lab.service.enqueue(ask("b", amount=2)))
+    lab.run(lab.service.queue.leave(withdrawn.id, who="ann"))
+    lab.wait(31.0)
+    for request, told in ((short, "2 CPUs for b: its wait is over; "), (withdrawn, "2 CPUs for b: withdrawn")):
+        why = lab.run(why_answer(lab.parts, lab.service, request.id[:8]))
+        assert (why["id"], why["kind"], why["state"]) == (request.id, "request", "withdrawn")
+        assert why["summary"].startswith(told)
+        assert why["ended_at"] is not None
+        assert any("queued: 2 CPUs for b waits" in fact for fact in why["facts"])
+
+
+def test_why_a_boost_was_lent_begins_with_its_wait_in_the_queue(lab: WholeGrid) -> None:
+    first, _ = full(lab)
+    waiting = lab.run(lab.service.enqueue(ask("b", amount=3)))
+    lab.run(lab.service.release(first.id))
+    lab.wait(2.0)
+    facts = lab.run(why_answer(lab.parts, lab.service, waiting.id))["facts"]
+    told = [fact.split("  ")[1].partition(":")[0] for fact in facts if "  " in fact]
+    assert told == ["queued", "granted"]
 
 
 def test_the_same_key_is_the_same_request(lab: WholeGrid) -> None:

@@ -48,7 +48,7 @@ def report_view(report: AuditReport, canvas: Canvas) -> str:
 
 
 def entry_line(entry: Entry, width: int | None = None) -> str:
-    """One line of the audit log: time, event, user, boost, node and a description.
+    """One line of the audit log: time, event, user, boost or request, node and a description.
 
     With a width, a description that does not fit continues below, under the event.
     """
@@ -61,7 +61,7 @@ def entry_line(entry: Entry, width: int | None = None) -> str:
             f"{when:<{_ZONES}}",
             click.style(f"{entry.get('event', '?'):<14}", bold=True),
             f"{entry.get('who') or '-':<10}",
-            f"{(entry.get('boost_id') or '-')[:8]:<8}",
+            f"{(entry.get('boost_id') or entry.get('request_id') or '-')[:8]:<8}",
             f"{entry.get('node') or '-':<12}",
         )
     )

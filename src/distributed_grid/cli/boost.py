@@ -14,8 +14,9 @@ from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, keep_showing, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
+from distributed_grid.cli.plan import what_became_of
 from distributed_grid.client import GridClient
-from distributed_grid.errors import BoostNotFound, GridError
+from distributed_grid.errors import GridError
 from distributed_grid.model.leases import OnGraceEnd
 
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 @with_client
 def release(client: GridClient, boost_id: str, amount: str | None, grace: str | None, wait: str, as_json: bool) -> None:
     """Give a boost back, or part of it. BOOST_ID may be shortened."""
-    from distributed_grid.cli.output import clock, quantity
-    from distributed_grid.model.leases import Delivery
+    from distributed_grid.cli.tables import return_line
     from distributed_grid.model.validators import seconds, waiting_time
 
     body: ReleaseRequest = {"wait_seconds": waiting_time(wait)}
@@ -156,46 +156,10 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
         body["grace_seconds"] = seconds("grace period", grace, zero_allowed=True)
     if amount is not None:
         body["amount"] = amount
-    try:
+    with what_became_of(client, boost_id):
         released = client.release_boost(boost_id, body)
-    except BoostNotFound as error:
-        raise _not_a_boost(client, boost_id, error) from None
-
-    def text(boost: Boost) -> str:
-        what = quantity(boost["resource_type"], boost["amount"])
-        if boost["state"] == "released":
-            return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-        said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
-        until = None if boost["ending"] is None else boost["ending"]["deadline"]
-        if not Delivery.named(boost["delivery"]).moves_totals and until is not None:
-            said += f"; work that still runs in it at {clock(until)} is terminated"
-        return said
-
-    show(released, as_json, text)
+    show(released, as_json, return_line)
     _tell_warnings(released, as_json)
-
-
-def _not_a_boost(client: GridClient, boost_id: str, error: BoostNotFound) -> BoostNotFound:
-    """Why an id that grid knows cannot be released: it still waits in the queue, or it has ended."""
-    from distributed_grid.cli.output import distance
-    from distributed_grid.model.times import parse_instant, stamp
-
-    try:
-        known = client.why(boost_id)
-    except GridError:
-        return error
-    if known["state"] == "waiting":
-        return BoostNotFound(
-            f"{known['id'][:8]} is a request that waits in the queue",
-            try_next=f"To withdraw it: grid resource-sharing release {known['id'][:8]}",
-        )
-    if known["ended_at"] is None:
-        return error
-    when = stamp(parse_instant(known["ended_at"]))
-    return BoostNotFound(
-        f"Boost {known['id'][:8]} has ended: it was {known['state']} at {when}, {distance(known['ended_at'])}",
-        because=[known["summary"]],
-    )
 
 
 @boost.command(examples=["grid boost checkpointed 3f2a91c0"])
@@ -211,7 +175,9 @@ def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
         assert at is not None, "it was reported just now"
         return f"Boost {boost['boost_id']}: its work is saved as of {clock(at)}"
 
-    show(client.checkpointed(boost_id), as_json, text)
+    with what_became_of(client, boost_id):
+        saved = client.checkpointed(boost_id)
+    show(saved, as_json, text)
 
 
 @boost.command(examples=["grid boost renew 3f2a91c0", "grid boost renew 3f2a91c0 --duration 2h"])
@@ -225,7 +191,9 @@ def renew(client: GridClient, boost_id: str, duration: str | None, as_json: bool
     from distributed_grid.model.validators import seconds
 
     length = None if duration is None else seconds("duration", duration)
-    show(client.renew_boost(boost_id, length), as_json, boost_card)
+    with what_became_of(client, boost_id):
+        renewed = client.renew_boost(boost_id, length)
+    show(renewed, as_json, boost_card)
 
 
 @boost.command(
@@ -242,7 +210,8 @@ def shell(client: GridClient, boost_id: str, allow_escapes: bool, command: tuple
 
     from distributed_grid.cli.capture_shell import run_inside
 
-    boost = client.boost(boost_id, to_use=True)
+    with what_became_of(client, boost_id):
+        boost = client.boost(boost_id, to_use=True)
     began = time.monotonic()
     exit_code = run_inside(client, boost, command, say, allow_escapes=allow_escapes)
     _report(client, boost["boost_id"], time.monotonic() - began, exit_code)

@@ -105,7 +105,7 @@ def cluster_view(status: ClusterStatus, canvas: Canvas | None = None) -> str:
             *_head(status, canvas),
             "",
             *_nodes(status["nodes"], canvas),
-            *_cordoned(status.get("cordoned", ()), canvas),
+            *cordoned_lines(status.get("cordoned", ()), canvas),
             "",
             *(*problems, "") * bool(problems),
             *_waiting(status, canvas),
@@ -212,7 +212,8 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def _cordoned(names: Sequence[str], canvas: Canvas) -> list[str]:
+def cordoned_lines(names: Sequence[str], canvas: Canvas) -> list[str]:
+    """A line for each cordoned node, with the command that lets it share again."""
     texts = (f"{name}: cordoned: it lends and borrows nothing until grid cooldown {name} --off" for name in names)
     return [click.style(line, fg="yellow") for text in texts for line in canvas.wrapped(text, indent="  ", first="")]
 

@@ -140,9 +140,16 @@ def nodes_view(nodes: Sequence[ListedNode], canvas: Canvas) -> str:
         [
             fitted_table(fitted, node_styles(nodes, canvas.blocks)),
             *unwell_lines(nodes, canvas),
+            *_closed_lines(nodes, canvas),
             *in_use_lines(nodes, canvas),
         ]
     )
+
+
+def _closed_lines(nodes: Sequence[NodeStatus], canvas: Canvas) -> list[str]:
+    """Why nodes that are well give nothing, such as those that are cordoned."""
+    why = [node["closed"] for node in nodes if node["state"] == "ok" and node["closed"] is not None]
+    return [click.style(line, fg="yellow") for each in why for line in canvas.wrapped(each, indent="  ", first="")]
 
 
 def node_view(node: OneNode, canvas: Canvas) -> str:
@@ -167,7 +174,7 @@ def _head(node: OneNode, canvas: Canvas) -> list[str]:
     ]
     if node["pressed"]:
         parts.append(click.style(f"under pressure: {', '.join(node['pressed'])}", fg="red"))
-    unwell = [*unwell_lines([node], canvas), *in_use_lines([node], canvas)]
+    unwell = [*unwell_lines([node], canvas), *_closed_lines([node], canvas), *in_use_lines([node], canvas)]
     return [*canvas.flow(parts), *unwell, *canvas.flow([f"{bold('Ray node')} {node['node_id']}"])]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
 import click
@@ -16,7 +17,7 @@ from distributed_grid.cli.output import clock, distance, json_option, quantity, 
 from distributed_grid.cli.parameters import NODE, REQUEST
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
-from distributed_grid.errors import Refused
+from distributed_grid.errors import BoostNotFound, GridError, Refused, RequestNotFound
 
 if TYPE_CHECKING:
     from distributed_grid.wire.queue import NodeVerdict, Plan, Why
@@ -68,6 +69,40 @@ def why_view(answer: Why, canvas: Canvas) -> str:
     if answer["nodes"]:
         lines += ["", *_nodes(answer["nodes"], canvas)]
     return "\n".join(lines)
+
+
+@contextmanager
+def what_became_of(client: GridClient, prefix: str) -> Iterator[None]:
+    """An error about an unknown boost or request says what became of it, if grid knows: it waits, or it has ended."""
+    try:
+        yield
+    except (BoostNotFound, RequestNotFound) as error:
+        raise _what_it_is(client, prefix, error) from None
+
+
+def _what_it_is(
+    client: GridClient, prefix: str, error: BoostNotFound | RequestNotFound
+) -> BoostNotFound | RequestNotFound:
+    from distributed_grid.model.times import parse_instant, stamp
+
+    try:
+        known = client.why(prefix)
+    except GridError:
+        return error
+    short = known["id"][:8]
+    if known["state"] == "waiting":
+        return BoostNotFound(
+            f"{short} is a request that waits in the queue",
+            try_next=f"To withdraw it: grid resource-sharing release {short}",
+        )
+    if known["ended_at"] is None:
+        return error
+    when = stamp(parse_instant(known["ended_at"]))
+    return type(error)(
+        f"{known['kind'].capitalize()} {short} has ended: "
+        f"it was {known['state']} at {when}, {distance(known['ended_at'])}",
+        because=[known["summary"]],
+    )
 
 
 def cooldown_view(answer: Cooldown) -> str:

@@ -23,7 +23,8 @@ from distributed_grid.cli.output import (
     show,
 )
 from distributed_grid.cli.parameters import MODE, POLICY, REQUEST
-from distributed_grid.cli.tables import bold, boost_card, not_all
+from distributed_grid.cli.plan import what_became_of
+from distributed_grid.cli.tables import bold, boost_card, not_all, return_line
 from distributed_grid.client import GridClient
 from distributed_grid.model.plain_text import plain
 from distributed_grid.model.times import span
@@ -180,11 +181,7 @@ def allocation_card(found: Allocation, canvas: Canvas) -> str:
 def released_line(found: Allocation) -> str:
     if found["boost"] is None:
         return f"Request {found['request_id']} was withdrawn"
-    boost = found["boost"]
-    what = quantity(boost["resource_type"], boost["amount"])
-    if boost["state"] == "released":
-        return f"Released {boost['boost_id']}: {boost['source_node']} has its {what} back"
-    return f"{boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+    return return_line(found["boost"])
 
 
 def policy_view(status: PolicyStatus) -> str:
@@ -242,7 +239,9 @@ def request(client: GridClient, wait: str | None, as_json: bool, **options: Unpa
 def release(client: GridClient, request_id: str, as_json: bool) -> None:
     """Withdraw a waiting request, or give back the boost that it became. REQUEST_ID may be shortened."""
 
-    show(client.release_allocation(request_id), as_json, released_line)
+    with what_became_of(client, request_id):
+        released = client.release_allocation(request_id)
+    show(released, as_json, released_line)
 
 
 @resource_sharing.command(examples=["grid resource-sharing queue", "grid resource-sharing queue --watch"])
@@ -301,6 +300,11 @@ def set_policy(client: GridClient, name: str | None, mode: str | None, as_json: 
     from distributed_grid.model.policies import check_change
 
     check_change(name, mode)  # invalid input is refused without a cluster
-    show(client.set_policy(policy=name, mode=mode), as_json, policy_view)
-    if not as_json:
+    found = client.set_policy(policy=name, mode=mode)
+    show(found, as_json, policy_view)
+    if as_json:
+        return
+    if (found["policy"], found["mode"]) == (found["configured_policy"], found["configured_mode"]):
+        say("In force now, as configured.")
+    else:
         say("In force now, and after restarts. To undo it: grid resource-sharing policy set configured")

@@ -9,7 +9,7 @@ import click
 
 from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
-from distributed_grid.model.endings import why_it_ends
+from distributed_grid.model.endings import what_happens_then, why_it_ends
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GPU
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", "BoostList", "BoostStatus")
 
+HELD = "as work ends"
 STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
 
@@ -30,7 +31,7 @@ def boost_card(boost: Boost) -> str:
     lines = [
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
-        f"  until {clock(ends_at(boost))} ({distance(ends_at(boost))})",
+        f"  until {'its work ends' if is_held(boost) else f'{clock(ends_at(boost))} ({distance(ends_at(boost))})'}",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),
     ]
@@ -38,6 +39,18 @@ def boost_card(boost: Boost) -> str:
     if boost["state"] == "active":
         lines += [f"  {line}" for line in _how_to_use(boost, short)]
     return "\n".join(lines)
+
+
+def return_line(boost: Boost) -> str:
+    """What a release has achieved: the capacity is back, or when it will be."""
+    what = quantity(boost["resource_type"], boost["amount"])
+    if boost["state"] == "released":
+        return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
+    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+    ending = boost["ending"]
+    if ending is None or ending["deadline"] is None or ending["on_grace_end"] == "hold":
+        return said
+    return f"{said}; {what_happens_then(ending, clock(ending['deadline']))}"
 
 
 def _companions(boost: Boost) -> list[str]:
@@ -117,8 +130,10 @@ def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
     def of(key: str) -> list[str]:
         return [str(boost[key]) for boost in fields]
 
-    left = [distance(ends_at(boost)) for boost in boosts]
-    until = [f"{clock(ends_at(boost))} ({far})" for boost, far in zip(boosts, left, strict=True)]
+    left = [HELD if is_held(boost) else distance(ends_at(boost)) for boost in boosts]
+    until = [
+        HELD if is_held(boost) else f"{clock(ends_at(boost))} ({far})" for boost, far in zip(boosts, left, strict=True)
+    ]
     fitted = fit(
         {
             "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
@@ -157,6 +172,12 @@ def ends_at(boost: Boost) -> str:
     return str(boost["expires_at"])
 
 
+def is_held(boost: Boost) -> bool:
+    """It is being returned, and is back when the work that uses it ends: its deadline ends nothing."""
+    ending = boost["ending"]
+    return boost["state"] == "releasing" and ending is not None and ending["on_grace_end"] == "hold"
+
+
 def _reclaim_note(boost: Boost) -> list[str]:
     """Why it is being returned, for whom, and by when."""
     notice, ending = boost["notice"], boost["ending"]
@@ -166,10 +187,11 @@ def _reclaim_note(boost: Boost) -> list[str]:
         what = quantity(boost["resource_type"], notice["amount"])
         reason = why or notice["reason"]
         text = f"reclaim of {what} ({reason}): taken back at {clock(notice['deadline'])} unless released"
-        return [text if until is None else f"{text}; remaining work is terminated at {clock(until)}"]
+        return [text if ending is None or until is None else f"{text}; {what_happens_then(ending, clock(until))}"]
     if ending is None:
         return []
-    return [f"is being returned: {why}" if until is None else f"is being returned: {why}; kept until {clock(until)}"]
+    then = "" if until is None else f"; {what_happens_then(ending, clock(until))}"
+    return [f"is being returned: {why}{then}"]
 
 
 def bold(text: str) -> str:

@@ -62,7 +62,8 @@ def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, unit
     if current.state is not LeaseState.ACTIVE:
         return current
     wanted = _can_come(current, units)
-    what = f"{describe(current.kind, wanted)} of {current.describe()}"
+    part = "" if wanted == current.units else f"{describe(current.kind, wanted)} of "
+    what = f"{part}{current.describe()}"
     if current.reclaim_hook is None or current.grace_s <= 0:
         winding = take(p, current, wanted, reason, ending)
         _record(p, f"{what}: {reason}", winding, ending.by)

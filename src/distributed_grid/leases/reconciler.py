@@ -396,9 +396,7 @@ class Reconciler:
             if holders and (noted is None or (message != noted[1] and now - noted[0] >= _NOTE_HELD_EVERY)):
                 self._held[lease.id] = now, message
                 p.journal.note("held", f"{lease.describe()}: {message}", lease=lease, node=lease.target)
-        # The capacity is promised to the waiting request: whatever end the holder chose, the lease ends with the grace
-        # period.
-        at_the_end = OnGraceEnd.KILL if lease.is_reclaimed else lease.on_grace_end
+        at_the_end = lease.at_deadline
         # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.
         if over and at_the_end is OnGraceEnd.KILL and lease.target in self._gated:
             last = self._killed_at.get(lease.id)

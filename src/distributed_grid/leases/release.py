@@ -14,7 +14,7 @@ from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases import grant
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, ending_of
-from distributed_grid.model.endings import ENDING_S, EndCause, Ending
+from distributed_grid.model.endings import ENDING_S, EndCause, Ending, what_happens_then
 from distributed_grid.model.lease_changes import GraceChanged, Reclaimed, ReleaseAsked, Returned, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import amount_of, describe, units_of
@@ -100,14 +100,16 @@ def begin_release(
     winding = p.ledger.apply(
         lease, change(reason, now, grace_s, ending or lease.ending or Ending(EndCause.RELEASED, who))
     )
-    until = "" if winding.deadline is None else f"; kept until {stamp(winding.deadline)}"
+    shown, then = ending_of(winding), ""
+    if shown is not None and winding.deadline is not None and winding.grace_s > 0:
+        then = f"; {what_happens_then(shown, stamp(winding.deadline))}"
     p.journal.note(
         "release_asked",
-        f"{winding.describe()}: {reason}{until if winding.grace_s > 0 else ''}",
+        f"{winding.describe()}: {reason}{then}",
         lease=winding,
         node=winding.target,
         who=who,
-        ending=ending_of(winding),
+        ending=shown,
     )
     return winding
 

@@ -65,7 +65,13 @@ def shortened(texts: Sequence[str]) -> list[str]:
 def ending_of(lease: Lease) -> BoostEnding | None:
     """Why a lease ends or is asked for, by whom, for whom and by when; None while it is not asked for."""
     reason = lease.notice.reason if lease.notice is not None else lease.release_reason
-    return ending_dict(lease.ending, reason=reason, asked_at=lease.asked_at, deadline=lease.deadline)
+    return ending_dict(
+        lease.ending,
+        reason=reason,
+        asked_at=lease.asked_at,
+        deadline=lease.deadline,
+        on_grace_end=lease.at_deadline,
+    )
 
 
 def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:

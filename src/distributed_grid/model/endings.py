@@ -62,7 +62,12 @@ class Ending:
 
 
 def ending_dict(
-    ending: Ending | None, *, reason: str | None, asked_at: datetime | None, deadline: datetime | None
+    ending: Ending | None,
+    *,
+    reason: str | None,
+    asked_at: datetime | None,
+    deadline: datetime | None,
+    on_grace_end: str,
 ) -> BoostEnding | None:
     """An ending as it appears in a boost's JSON."""
     if ending is None:
@@ -73,6 +78,7 @@ def ending_dict(
         "reason": reason or str(ending.cause),
         "asked_at": None if asked_at is None else instant(asked_at),
         "deadline": None if deadline is None else instant(deadline),
+        "on_grace_end": on_grace_end,
         "claimant": None if ending.claimant is None else _claimant_dict(ending.claimant),
     }
 
@@ -103,6 +109,17 @@ def why_it_ends(ending: BoostEnding) -> str:
         case _:
             for_whom = f"; {claimant_in_words(claimant)} waits for it" if claimant is not None else ""
             return f"{reason}{for_whom}"
+
+
+def what_happens_then(ending: BoostEnding, at: str) -> str:
+    """What the deadline means for work that still uses the lease then. `at`: the deadline as a reader sees it."""
+    match ending["on_grace_end"]:
+        case "kill":
+            return f"work that still uses it at {at} is terminated"
+        case "drain":
+            return f"its target starts no new work from {at} until it is back"
+        case _:
+            return "it is back when the work that uses it ends"
 
 
 def claimant_in_words(claimant: BoostClaimant) -> str:

@@ -216,6 +216,16 @@ class Lease(Terms):
             return None
         return self.asked_at + timedelta(seconds=self.grace_s)
 
+    @property
+    def at_deadline(self) -> OnGraceEnd:
+        """What happens then to work that still uses it.
+
+        A reservation ends with its grace period. A request that waits for the capacity was promised it: then, too, the
+        work is ended, whatever the holder asked for.
+        """
+        is_ended = not self.delivery.moves_totals or self.is_promised
+        return OnGraceEnd.KILL if is_ended else self.on_grace_end
+
     def programs_at(self, now: datetime) -> tuple[Program, ...]:
         """The programs that still report."""
         return tuple(program for program in self.programs if program.until > now)

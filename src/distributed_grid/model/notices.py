@@ -75,7 +75,9 @@ def notice_body(lease: Lease) -> ReclaimMessage:
         "asked_at": notice["asked_at"],
         "deadline": notice["deadline"],
     }
-    ending = ending_dict(lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline)
+    ending = ending_dict(
+        lease.ending, reason="", asked_at=lease.asked_at, deadline=lease.deadline, on_grace_end=lease.at_deadline
+    )
     if ending is None:
         return message
     return {

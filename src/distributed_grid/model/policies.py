@@ -54,8 +54,6 @@ def check_change(policy: str | None, mode: str | None) -> tuple[SharingPolicy | 
         raise InvalidRequest(
             "Neither a policy nor a mode is given", try_next="Give one: grid resource-sharing policy set balanced"
         )
-    if mode is None and policy is not None and policy.lower() == CONFIGURED:
-        mode = CONFIGURED
     return (
         None if policy is None or policy.lower() == CONFIGURED else SharingPolicy.parse(policy),
         None if mode is None or mode.lower() == CONFIGURED else SharingMode.parse(mode),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
@@ -14,13 +13,13 @@ from distributed_grid.leases.grant import check_names
 from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
-from distributed_grid.model.endings import why_it_ends
-from distributed_grid.model.leases import Cause, Lease
+from distributed_grid.model.endings import what_happens_then, why_it_ends
+from distributed_grid.model.leases import Cause, Lease, OnGraceEnd
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.times import instant, parse_instant, stamp
 from distributed_grid.queue.queue import Queue
 from distributed_grid.queue.service import BoostService
-from distributed_grid.store.audit_log import Wanted
+from distributed_grid.store.audit_log import Wanted, id_of
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry
@@ -91,7 +90,7 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=lease.id), 100)
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
     facts = [
-        f"{lease.describe()}, priority {lease.priority}, until {stamp(_ends_at(lease))}",
+        f"{lease.describe()}, priority {lease.priority}, until {_end_of(lease)}",
         f"{lease.cause}, by {lease.requester or 'an unknown caller'} of team {lease.team}",
         *_its_return(lease),
     ]
@@ -107,29 +106,32 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
     }
 
 
-def _ends_at(lease: Lease) -> datetime:
-    return lease.deadline if lease.is_winding_down and lease.deadline is not None else lease.expires_at
+def _end_of(lease: Lease) -> str:
+    if not lease.is_winding_down or lease.deadline is None:
+        return stamp(lease.expires_at)
+    return "its work ends" if lease.at_deadline is OnGraceEnd.HOLD else stamp(lease.deadline)
 
 
 def _its_return(lease: Lease) -> list[str]:
-    """By whom the boost is asked for, for whom, and by when."""
+    """By whom the boost is asked for, for whom, and what happens when."""
     if (ending := ending_of(lease)) is None:
         return []
-    until = "" if lease.deadline is None else f"; work in it is terminated at {stamp(lease.deadline)}"
+    until = "" if lease.deadline is None else f"; {what_happens_then(ending, stamp(lease.deadline))}"
     return [f"is being returned: {why_it_ends(ending)}{until}"]
 
 
 async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> Why:
-    """A boost that has ended, from the audit log."""
+    """A boost that has ended, or a request that was withdrawn, from the audit log."""
     entries = await threads.READING.run(p.journal.recorded, Wanted(boost=prefix.strip()), 100)
-    ids = {entry["boost_id"] for entry in entries}
+    ids = {id_of(entry) for entry in entries}
     if len(ids) != 1:
         raise not_found
     granted = next((entry for entry in entries if entry["event"] == "granted"), {})
+    withdrawn = entries[-1]["event"] in ("queued", "unqueued")  # it never became a boost
     return {
         "id": ids.pop(),
-        "kind": "boost",
-        "state": entries[-1].get("state", "released"),
+        "kind": "request" if withdrawn else "boost",
+        "state": "withdrawn" if withdrawn else entries[-1].get("state", "released"),
         "summary": str(entries[-1]["message"]),
         "facts": _story(entries),
         "nodes": granted.get("considered", []),

@@ -279,7 +279,11 @@ class Queue:
         if self.is_open:  # a request that came during this round is decided in the next one
             over = [each for each in over if each.id in self._verdicts]
         for waiting in over:
-            self._end(waiting, self._why_not(waiting, nodes))
+            why = self._why_not(waiting, nodes)
+            self._end(waiting, why)
+            if waiting.is_durable and not waiting.is_for_a_task:  # no caller waits for the answer
+                message = f"{waiting.ask.describe()}: its wait is over; {next(iter(why.because), why.message)}"
+                self._p.journal.note("unqueued", message, request_id=waiting.id)
         if any(each.is_durable for each in over):
             await self._p.commit_sharing()
 

@@ -73,7 +73,7 @@ class Wanted:
     node: str | None = None
     """Matches an entry that names the node in any field."""
     boost: str | None = None
-    """The beginning of a boost's id."""
+    """The beginning of the id of a boost, or of the request that it was."""
     event: str | None = None
     since: datetime | None = None
 
@@ -84,7 +84,7 @@ class Wanted:
             (self.who is None or entry.get("who") == self.who)
             and (self.event is None or entry.get("event") == self.event)
             and (self.node is None or self.node in (entry.get(part) for part in ("node", "source", "target")))
-            and (self.boost is None or str(entry.get("boost_id") or "").startswith(self.boost.lower()))
+            and (self.boost is None or id_of(entry).startswith(self.boost.lower()))
         )
 
     def texts(self) -> tuple[bytes, ...]:
@@ -95,6 +95,11 @@ class Wanted:
     def may_come_before(self, entry: Entry) -> bool:
         """False once a backwards read can find no more matches. Writers' clocks may differ a little."""
         return self.since is None or _is_from(entry, self.since, _CLOCKS_DIFFER)
+
+
+def id_of(entry: Entry) -> str:
+    """The id of the boost or the request that an entry is about; empty if it is about neither."""
+    return str(entry.get("boost_id") or entry.get("request_id") or "")
 
 
 class AuditLog:

@@ -112,7 +112,7 @@ class BoostClaimant(TypedDict):
 
 
 class BoostEnding(TypedDict):
-    """Why a boost is being returned or reclaimed. Work that still runs in it at the deadline is ended."""
+    """Why a boost is being returned or reclaimed, and what happens at the deadline."""
 
     cause: Annotated[
         str,
@@ -125,6 +125,10 @@ class BoostEnding(TypedDict):
     reason: str
     asked_at: str | None
     deadline: Annotated[str | None, Field(description="The end of the grace period, which counts from asked_at")]
+    on_grace_end: Annotated[
+        str,
+        Field(description="kill: work that still uses it at the deadline is ended; hold or drain: the work goes on"),
+    ]
     claimant: BoostClaimant | None
 
 

@@ -127,4 +127,4 @@ class Why(TypedDict):
     facts: list[str]
     nodes: list[NodeVerdict]
     expected_start: Annotated[str | None, Field(description="Of a request that waits: as in the queue")]
-    ended_at: Annotated[str | None, Field(description="When a boost ended, by the audit log; null: it has not")]
+    ended_at: Annotated[str | None, Field(description="When it ended, by the audit log; null: it has not")]

@@ -28,7 +28,7 @@ _ANY: Final = "automatic"
 KEYS = """\
 Up, Down  move                       Tab     nodes, boosts, events
 Enter     all about a node or boost  Escape  back
-/         filter by name or state    s       sort by the next of these:
+/         filter by name or state    s       sort by the next of:
 n name   p pressure   c cpu   m memory   g gpu   f free CPUs
 b         a boost for the selected node
 r         release the selected boost
@@ -36,8 +36,8 @@ w         the queue                  t       limits and teams
 l         workloads of roles         q       quit
 
 Pressure is measured: 0.3 cpu + 0.3 memory + 0.4 gpu, or half and half
-on a node without GPUs. A node that is starting, stale or down has none.
-Amounts are free/total (base)."""
+on a node without GPUs. A node that is starting, stale or down has
+none. Amounts are free/total (base)."""
 
 
 class Help(ModalScreen[None]):

@@ -16,12 +16,12 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
-from distributed_grid.cli.cluster_view import counted, free_of, waiting_in_short
-from distributed_grid.cli.columns import Canvas, Column, Fitted, fit
+from distributed_grid.cli.cluster_view import cordoned_lines, counted, free_of, waiting_in_short
+from distributed_grid.cli.columns import Canvas, Column, Fitted, Form, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
 from distributed_grid.cli.output import clock, labelled
 from distributed_grid.cli.resource_sharing import waiting_lines
-from distributed_grid.cli.tables import STATES, bold, ends_at, leases_of_programs
+from distributed_grid.cli.tables import HELD, STATES, bold, ends_at, is_held, leases_of_programs
 from distributed_grid.cli.top.feed import Seen, attempt
 from distributed_grid.errors import GridError
 from distributed_grid.model.endings import why_it_ends
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 _EVENT_COLOURS: Final = {"pressure_high": "red", "lost": "red", "granted": "green", "released": "cyan"}
 
 
-def boost_columns(boosts: Sequence[Boost]) -> tuple[dict[str, Column], dict[str, str]]:
+def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Column], dict[str, str]]:
     now = datetime.now(UTC)
     left = [(parse_instant(ends_at(boost)) - now).total_seconds() for boost in boosts]
-    ends = [countdown(seconds) for seconds in left]
+    ends = [HELD if is_held(boost) else countdown(seconds) for boost, seconds in zip(boosts, left, strict=True)]
     soon = {end: "red" if s < 60 else "yellow" for end, s in zip(ends, left, strict=True) if s < 300}
     why = [why_it_ends(ending) if (ending := boost["ending"]) is not None else "" for boost in boosts]
+    narrower = [Form("Is returned", [canvas.cut(text, width) for text in why]) for width in (40, 24)]
     return {
         "ends": Column.of("Ends in", ends, right=True),
         "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
@@ -52,7 +53,7 @@ def boost_columns(boosts: Sequence[Boost]) -> tuple[dict[str, Column], dict[str,
         "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
         "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),
         "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
-        "why": Column.of("Is returned", why, optional=True),
+        "why": Column.of("Is returned", why, *narrower, optional=True),
     }, STATES | soon
 
 
@@ -239,6 +240,7 @@ class Overview(Screen[None]):
                 ]
             )
             lines += waiting_lines(status, canvas, _FIRST_OF_QUEUE)
+            lines += cordoned_lines(status.get("cordoned", ()), canvas)
         silent = time.monotonic() - self._answered_at
         if self._trouble is not None or silent > _SILENT_S:
             why = self._trouble.message if self._trouble else "The controller does not answer"
@@ -288,9 +290,9 @@ class Overview(Screen[None]):
         status = self.seen.status["boosts"]
         boosts = sorted(status["boosts"], key=ends_at)
         canvas = Canvas(max(40, self.size.width - 4), self._blocks)
-        columns, styles = boost_columns(boosts)
+        columns, styles = boost_columns(boosts, canvas)
         table = self.query_one("#boosts", LiveTable)
-        fitted = fit(columns, ("delivery", "team", "id", "owner", "why"), canvas)
+        fitted = fit(columns, ("why", "delivery", "team", "why", "id", "owner", "why"), canvas)
         table.show([boost["boost_id"] for boost in boosts], fitted, styles)
         of_programs = sum(boost["purpose"] != "boost" for boost in boosts)
         more = f", {leases_of_programs(of_programs)}" if of_programs else ""

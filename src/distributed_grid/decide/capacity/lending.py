@@ -64,9 +64,9 @@ def has_it_itself(offer: Offer, target: Node, usage: Usage) -> bool:
 
 
 def counter_offer(refused: Refused) -> str | None:
-    """The largest amount that one node could lend instead, and how the caller requests it."""
+    """The largest amount that one node could lend instead, and how the caller requests it; the name breaks ties."""
     ask = refused.ask
-    best = max(refused.refusals, key=lambda r: (r.could_lend, r.node), default=None)
+    best = min(refused.refusals, key=lambda r: (-r.could_lend, r.node == ask.target, r.node), default=None)
     if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
         return None
     if (units := cut_off(ask.kind, best.could_lend)) == 0:

@@ -84,8 +84,8 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
         if away and all(node.alive for node in away):
             return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, and does not lend now"
-        room, name = max((room_when_idle(node, ask.kind, offer), node.name) for node in able)
-        most = describe(ask.kind, max(0, room))
+        lacks, name = min((-room_when_idle(node, ask.kind, offer), node.name) for node in able)
+        most = describe(ask.kind, max(0, -lacks))
         which = "no connected node" if away else "no node"
         return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
