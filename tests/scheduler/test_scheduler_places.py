@@ -174,6 +174,18 @@ def test_a_task_in_a_reserved_boost_is_the_targets_and_what_it_has_there_is_not_
     assert schedule(lab, "three", cpu=4, node="a")
 
 
+def test_parts_of_gpus_in_a_boost_are_on_one_device_each(make_grid: Make) -> None:
+    lab = make_grid(fractional_gpus=True)
+    lab.cluster.add_node("d", cpus=4, gpus=2)
+    lab.run(lab.parts.look())
+    reserved_boost(lab, 2, "d", kind="gpu")
+    decisions = [schedule(lab, f"t{number}", cpu=0.5, gpu=0.6, node="a") for number in range(4)]
+    own, *inside, last = decisions
+    assert own.delivery is PlacedBy.RESERVE
+    assert [one.delivery for one in inside] == [PlacedBy.BOOST] * 2
+    assert not last, "0.8 GPUs are left in the boost, and each of its devices has 0.4"
+
+
 def test_what_was_promised_in_a_boost_is_so_after_a_crash(lab: WholeGrid) -> None:
     lab.cluster.start("a", 4)
     reserved_boost(lab)

@@ -153,7 +153,8 @@ def _with_peer(sought: Sought, node: NodeName) -> Sought:
 
 def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
     """All members on one node; in a boost only if that one boost has room for all."""
-    together = replace(sought, needs=ResourceVector({k: count * v for k, v in sought.needs.items()}))
+    needs = ResourceVector({kind: count * units for kind, units in sought.needs.items()})
+    together = replace(sought, needs=needs, members=count)
     choice = choose(together)
     return () if choice is None else (choice,) * count
 
