@@ -230,6 +230,11 @@ def test_two_kinds_are_borrowed_together_or_not_at_all() -> None:
     assert waits(shape("gpu-master", cpu=6, memory=200)).after(9) == ()
 
 
+def test_no_gpu_is_borrowed_for_work_that_waits_for_a_whole_one_where_only_parts_are_free() -> None:
+    parts = node("b", gpus=3, used=amounts(gpu=1.8), gpu_parts=(6_000, 6_000, 6_000))
+    assert waits(shape("b", gpu=1), nodes=(MASTER, parts, node("c", gpus=2))).after(9) == ()
+
+
 @pytest.mark.parametrize(
     "wanted",
     [{"cpu": 3}, {"on": "b", "gpu": 1}, {"on": "b", "cpu": 1, "fpga": 1}, {"on": "b", "cpu": 60}, {"on": "b"}],

@@ -100,7 +100,8 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
         [demand.pending.count, *(_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())]
     )
     counts = dict.fromkeys((most, 1)) if most >= 1 else {}
-    helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
+    gaps = [missing for count in counts if (missing := gap(shape, node, count))]
+    helps = [_whole(missing) for missing in gaps if all(kind in MOVABLE for kind in missing)]
     # If what the node lent would serve the work, that comes back, and nothing is borrowed.
     has_lent = any(seen.usage.lent(name, kind) for amounts in helps for kind in amounts)
     if has_lent and (node.base.covers(shape.needs) or _lends_by_itself(seen, name)):
