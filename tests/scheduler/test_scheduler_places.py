@@ -10,8 +10,8 @@ from fake_cluster import FakeCluster
 from fake_telemetry import FakeTelemetry
 from whole_grid import WholeGrid, at_home, together
 
+from distributed_grid.controller.sharing_routes import withdraw
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
-from distributed_grid.engine.allocations import Allocations
 from distributed_grid.errors import InvalidRequest, RequestNotFound, StoreBroken, TargetNotFound
 from distributed_grid.model.leases import LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority
@@ -451,7 +451,7 @@ def test_a_task_that_waits_can_be_taken_back_as_a_request(lab: WholeGrid) -> Non
     assert schedule(lab, cpu=5, wait=True).queued
     (entry,) = lab.service.queue.in_order()
     ann = Principal("ann", "", frozenset({Scope.LEND}), "token")
-    shown = lab.run(Allocations(lab.engine).release(entry.id, caller=ann))
+    shown = lab.run(withdraw(lab.engine, entry.id, caller=ann))
     assert shown["state"] == "cancelled"
     lab.wait(3.0)
     assert tasks(lab).find("t").reasons == ("it was withdrawn before it had a place",)
