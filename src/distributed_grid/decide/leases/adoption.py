@@ -51,7 +51,7 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
     # Whether capacity is idle now does not matter: this cluster's own boosts would be applied all the same.
     parts = tuple(filter(None, (gpu_part(each.resources) for each in holding if each.source == lease.source)))
     source = replace(nodes[lease.source], free=nodes[lease.source].base, gpu_parts=parts)
-    ask = Ask(target=lease.target, kind=lease.kind, units=lease.units, own_too=True)
+    ask = replace(Ask.again(lease), own_too=True)
     offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
     refusal = why_not(source, offer, Usage.of(holding))
     return None if refusal is None else f"{refusal.node}: {refusal.detail}"
