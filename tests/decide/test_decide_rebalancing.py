@@ -439,6 +439,16 @@ def test_what_a_lender_never_had_is_not_taken_back_for_it() -> None:
     assert Round(nodes=nodes, demand=(waiting,), leases=(lease(age_s=OLD),)).after(9) == ()
 
 
+def test_nothing_is_taken_back_for_parts_of_gpus_that_never_fit_on_the_lenders_devices() -> None:
+    lender = node("gpu1", gpus=2, used=amounts(gpu=1, cpu=1))
+    lent = lease(kind="gpu", amount=1, delivery=Delivery.RESERVE, age_s=OLD)
+    (bundle,) = shape("gpu1", gpu=0.6).bundles
+    for count, is_served in ((2, True), (3, False)):
+        waiting = demand(Shape((bundle,) * count, strategy="STRICT_PACK"), MASTER, lender)
+        actions = Round(nodes=(MASTER, lender), demand=(waiting,), leases=(lent,)).after(9)
+        assert bool(actions) == is_served, f"{count} parts of 0.6 on 2 devices"
+
+
 @pytest.mark.parametrize(
     "coming",
     [

@@ -1,11 +1,10 @@
 """Why something waits in Ray's queues: for capacity that is in use, or for a node that does not exist."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.capacity.devices import describe_room, short_of
+from distributed_grid.decide.capacity.devices import describe_room, fit_at_once, short_of
 from distributed_grid.model.demand import Bundle, Demand, Pending, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector, describe, total, unit_label
@@ -81,7 +80,7 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
             is_pinned = len(allowed[bundle]) < alive
             return _too_large_there(bundle, allowed[bundle]) if is_pinned else _too_large(bundle.needs, allowed[bundle])
     every = list({node.name: node for nodes in large.values() for node in nodes}.values())
-    if shape.strategy == "STRICT_PACK" and not any(_holds_all(node, shape) for node in every):
+    if shape.strategy == "STRICT_PACK" and not any(fit_at_once(node.total, *shape.all_needs) for node in every):
         return f"one node must hold all of it: {_too_large(shape.needs, every)}"
     if shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > len(every):
         return f"it needs {len(shape.bundles)} nodes, and {len(every)} are large enough"
@@ -91,12 +90,6 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
         has = ", ".join(f"{describe(kind, together[kind])} of {describe(kind, shape.needs[kind])}" for kind in lacking)
         return f"all nodes together have {has}"
     return None
-
-
-def _holds_all(node: Node, shape: Shape) -> bool:
-    """Whether the node has room for all bundles at once when it is idle."""
-    idle = replace(node, free=node.total, gpu_parts=())
-    return not short_of(idle, *(bundle.needs for bundle in shape.bundles))
 
 
 def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
