@@ -46,6 +46,15 @@ def test_limits_hold() -> None:
     ]
 
 
+def test_parts_of_gpus_are_on_one_device_each() -> None:
+    nodes = NodeTable([node("gpu1", cpus=8, gpus=2), node("gpu-master")])
+    parts = [
+        lease(f"b{number}", kind="gpu", amount=0.6, delivery=Delivery.RESERVE, age_s=60 - number)
+        for number in (1, 2, 3)
+    ]
+    assert left(*parts, nodes=nodes) == [("b3", "gpu1: 0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 asked")]
+
+
 def test_loans_make_no_chains() -> None:
     own = lease("own", "gpu2", "gpu1", amount=1)
     assert left(lease("b1"), own=(own,)) == [("b1", "gpu1: it borrows cpu itself")]

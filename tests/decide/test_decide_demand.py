@@ -104,6 +104,17 @@ def test_where_no_kind_is_short_alone_it_is_all_of_it_at_once() -> None:
     assert why(task(amounts(cpu=8, gpu=1)), nodes).detail == "no node has all of it at once"
 
 
+def test_a_node_never_has_room_for_more_parts_of_gpus_than_its_devices_take() -> None:
+    two = NodeTable([named("gpus", gpus=2)])
+    parts = why(group("STRICT_PACK", *[amounts(gpu=0.6)] * 3), two)
+
+    assert (parts.reason, parts.detail) == (
+        WaitReason.INFEASIBLE,
+        "one node must hold all of it: no node has all of it at once",
+    )
+    assert why(group("STRICT_PACK", *[amounts(gpu=0.5)] * 3), two).reason is WaitReason.CAPACITY
+
+
 def test_borrowed_capacity_counts() -> None:
     nodes = NodeTable([named("head", cpus=4, borrowed=amounts(cpu=4), used=amounts(cpu=8))])
 

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from builders import NOON, amounts, ask, lease, node, sought
+from builders import NOON, amounts, ask, boost_room, lease, node, sought
 
 from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
@@ -13,7 +14,7 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.admission import plan_queue
 from distributed_grid.decide.queue.preemption import plan_preemption, plan_relief
-from distributed_grid.decide.scheduler.placing import choose, refusals
+from distributed_grid.decide.scheduler.placing import choose, choose_gang, promise, refusals
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Refused
@@ -67,6 +68,42 @@ def test_a_task_that_was_promised_a_part_leaves_the_others_what_is_left_on_each_
     assert choose(replace(asked)) is not None
     asked.columns.promise(asked.columns.row["gpu1"], amounts(gpu=0.4))
     assert choose(replace(asked)) is None
+
+
+def test_parts_that_were_promised_and_are_not_held_yet_are_on_one_device_each() -> None:
+    asked = sought(TARGET, node("gpu1", gpus=2), gpu=0.6)
+    for _ in range(2):
+        choice = choose(asked)
+        assert choice is not None
+        asked = promise(asked, choice)
+    assert choose(asked) is None, "0.8 are free, and each device has 0.4"
+    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 asked"
+    assert choose(promise(asked, choice, -1)) is not None
+
+
+@pytest.mark.parametrize(("gpus", "places"), [(2, None), (3, ("gpu1",) * 3)])
+@pytest.mark.parametrize("together", [{}, {"affinity": {"tasks": ["t"]}}], ids=["anywhere", "on-one-node"])
+def test_members_with_parts_of_gpus_need_a_device_each(
+    gpus: int, places: tuple[str, ...] | None, together: dict[str, Any]
+) -> None:
+    asked = sought(TARGET, node("gpu1", gpus=gpus), gpu=0.6, count=3, **together)
+    found = choose_gang(asked, 3)
+    assert (None if found is None else tuple(choice.node for choice in found)) == places
+
+
+def test_members_that_share_a_device_stay_together_on_it() -> None:
+    both = choose_gang(sought(TARGET, SPLIT, gpu=0.4, count=2, affinity={"tasks": ["t"]}), 2)
+    assert both is not None, "each device has 0.4 left"
+    assert choose_gang(sought(TARGET, SPLIT, gpu=0.4, count=3, affinity={"tasks": ["t"]}), 3) is None
+
+
+def test_a_boost_carries_a_part_where_one_of_its_devices_has_it() -> None:
+    asked = sought(TARGET, node("gpu1"), gpu=0.6, boosts=(boost_room(gpu=2, cpu=4),))
+    for _ in range(2):
+        choice = choose(asked)
+        assert choice is not None and choice.boost is not None
+        asked = promise(asked, choice)
+    assert choose(asked) is None, "0.8 are left in the boost, and each device has 0.4"
 
 
 def test_in_the_queue_a_whole_gpu_waits_until_the_parts_are_back() -> None:

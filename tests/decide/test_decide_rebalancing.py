@@ -230,6 +230,11 @@ def test_two_kinds_are_borrowed_together_or_not_at_all() -> None:
     assert waits(shape("gpu-master", cpu=6, memory=200)).after(9) == ()
 
 
+def test_no_gpu_is_borrowed_for_work_that_waits_for_a_whole_one_where_only_parts_are_free() -> None:
+    parts = node("b", gpus=3, used=amounts(gpu=1.8), gpu_parts=(6_000, 6_000, 6_000))
+    assert waits(shape("b", gpu=1), nodes=(MASTER, parts, node("c", gpus=2))).after(9) == ()
+
+
 @pytest.mark.parametrize(
     "wanted",
     [{"cpu": 3}, {"on": "b", "gpu": 1}, {"on": "b", "cpu": 1, "fpga": 1}, {"on": "b", "cpu": 60}, {"on": "b"}],
@@ -432,6 +437,16 @@ def test_what_a_lender_never_had_is_not_taken_back_for_it() -> None:
     nodes = (MASTER, LENT)
     waiting = demand(shape("gpu1", cpu=9), *nodes)
     assert Round(nodes=nodes, demand=(waiting,), leases=(lease(age_s=OLD),)).after(9) == ()
+
+
+def test_nothing_is_taken_back_for_parts_of_gpus_that_never_fit_on_the_lenders_devices() -> None:
+    lender = node("gpu1", gpus=2, used=amounts(gpu=1, cpu=1))
+    lent = lease(kind="gpu", amount=1, delivery=Delivery.RESERVE, age_s=OLD)
+    (bundle,) = shape("gpu1", gpu=0.6).bundles
+    for count, is_served in ((2, True), (3, False)):
+        waiting = demand(Shape((bundle,) * count, strategy="STRICT_PACK"), MASTER, lender)
+        actions = Round(nodes=(MASTER, lender), demand=(waiting,), leases=(lent,)).after(9)
+        assert bool(actions) == is_served, f"{count} parts of 0.6 on 2 devices"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Asking for a boost: granted at once or later, refused with reasons, or given up."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from builders import ask, cpu
@@ -12,6 +13,8 @@ from distributed_grid.model.leases import LeaseState, OnGraceEnd
 from distributed_grid.model.nodes import NodeTable
 
 ACTIVE, RELEASED = LeaseState.ACTIVE, LeaseState.RELEASED
+
+Make = Callable[..., WholeGrid]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -43,6 +46,18 @@ def test_who_waits_gets_it_when_it_is_free(lab: WholeGrid) -> None:
 
     boost, _ = lab.run(together(lab.service.request(ask("b", amount=3), wait_s=10.0), later()))
     assert (boost.state, boost.source) == (ACTIVE, "a")
+
+
+def test_parts_of_gpus_that_were_just_granted_are_on_one_device_each(make_grid: Make) -> None:
+    """The cluster's view does not show them yet."""
+    lab = make_grid(fractional_gpus=True)
+    lab.cluster.add_node("d", cpus=4, gpus=2)
+    lab.run(lab.parts.look())
+    part = ask("b", "gpu", 0.6, source="d")
+    lab.run(together(*(lab.service.request(part) for _ in range(2))))
+    known = lab.parts.known()
+    assert known is not None
+    assert known["d"].gpu_parts == (6_000, 6_000)
 
 
 def test_an_unknown_target_or_boost_is_told(lab: WholeGrid) -> None:

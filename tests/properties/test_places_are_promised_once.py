@@ -84,6 +84,32 @@ def test_no_two_decisions_share_a_unit_and_none_takes_what_is_not_there(
         assert boost.free.covers(taken.get(boost.id, ResourceVector()))
 
 
+def packs(parts: list[float], devices: list[float]) -> bool:
+    """Whether there is any way to put all parts on these devices."""
+    if not parts:
+        return True
+    ways = (
+        [*devices[:at], round(left - parts[0], 4), *devices[at + 1 :]]
+        for at, left in enumerate(devices)
+        if left >= parts[0]
+    )
+    return any(packs(parts[1:], way) for way in ways)
+
+
+@given(st.integers(1, 3), st.lists(st.tuples(st.sampled_from((0.3, 0.4, 0.6, 1)), st.integers(1, 3)), max_size=5))
+def test_parts_of_gpus_that_are_promised_fit_on_the_devices(gpus: int, asked: list[tuple[float, int]]) -> None:
+    table = NodeColumns.of(NodeTable([node("a", cpus=64, gpus=gpus), node("home")]))
+    has: list[float] = []
+    for part, count in asked:
+        near = {"tasks": ["t"]} if count > 1 else None
+        request = SchedulingRequest(task_id="t", target="home", cpu=1, gpu=part, count=count, affinity=near)
+        found = choose_gang(Sought(request, request.needs, "home", table), count)
+        for choice in found or ():
+            promise(Sought(request, request.needs, "home", table), choice)
+            has.append(part)
+        assert packs(sorted(has, reverse=True), [1.0] * gpus)
+
+
 @given(nodes(), boosts, requests, st.integers(1, 9))
 def test_a_gang_is_whole_or_not_at_all_and_leaves_no_trace(
     of: list[Node], has: tuple[BoostRoom, ...], request: SchedulingRequest, count: int

@@ -10,8 +10,8 @@ from fake_cluster import FakeCluster
 from fake_telemetry import FakeTelemetry
 from whole_grid import WholeGrid, at_home, together
 
+from distributed_grid.controller.sharing_routes import withdraw
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
-from distributed_grid.engine.allocations import Allocations
 from distributed_grid.errors import InvalidRequest, RequestNotFound, StoreBroken, TargetNotFound
 from distributed_grid.model.leases import LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority
@@ -172,6 +172,18 @@ def test_a_task_in_a_reserved_boost_is_the_targets_and_what_it_has_there_is_not_
     assert complete(lab, "one")
     assert lab.leases[boost].state is LeaseState.ACTIVE, "a boost stays when its task is done"
     assert schedule(lab, "three", cpu=4, node="a")
+
+
+def test_parts_of_gpus_in_a_boost_are_on_one_device_each(make_grid: Make) -> None:
+    lab = make_grid(fractional_gpus=True)
+    lab.cluster.add_node("d", cpus=4, gpus=2)
+    lab.run(lab.parts.look())
+    reserved_boost(lab, 2, "d", kind="gpu")
+    decisions = [schedule(lab, f"t{number}", cpu=0.5, gpu=0.6, node="a") for number in range(4)]
+    own, *inside, last = decisions
+    assert own.delivery is PlacedBy.RESERVE
+    assert [one.delivery for one in inside] == [PlacedBy.BOOST] * 2
+    assert not last, "0.8 GPUs are left in the boost, and each of its devices has 0.4"
 
 
 def test_what_was_promised_in_a_boost_is_so_after_a_crash(lab: WholeGrid) -> None:
@@ -439,7 +451,7 @@ def test_a_task_that_waits_can_be_taken_back_as_a_request(lab: WholeGrid) -> Non
     assert schedule(lab, cpu=5, wait=True).queued
     (entry,) = lab.service.queue.in_order()
     ann = Principal("ann", "", frozenset({Scope.LEND}), "token")
-    shown = lab.run(Allocations(lab.engine).release(entry.id, caller=ann))
+    shown = lab.run(withdraw(lab.engine, entry.id, caller=ann))
     assert shown["state"] == "cancelled"
     lab.wait(3.0)
     assert tasks(lab).find("t").reasons == ("it was withdrawn before it had a place",)

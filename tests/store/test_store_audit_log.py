@@ -42,7 +42,7 @@ def events(log: AuditLog, limit: int | None = None) -> list[str]:
 
 
 def test_an_entry_says_when_what_who_and_on_what(log: AuditLog) -> None:
-    log.append("boost_granted", NOON, who="alice", boost_id="b1", node="gpu1", amount=2, sync=True)
+    log.append("boost_granted", NOON, who="alice", boost_id="b1", node="gpu1", amount=2)
     assert log.read() == [
         {
             "at": "2025-06-01T12:00:00Z",

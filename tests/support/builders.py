@@ -232,8 +232,8 @@ def waits(
 
 
 def boost_room(id: str = "b1", runs_on: str = "gpu1", **free: float) -> BoostRoom:
-    """A reserved boost with so much left in it."""
-    return BoostRoom(id, runs_on, amounts(**free))
+    """A reserved boost with so much in it, and all of it left."""
+    return BoostRoom(id, runs_on, amounts(**free), amounts(**free))
 
 
 def sought(

@@ -34,9 +34,9 @@ def findings_view(
     header = (heading, "About" if nothing else "", "Status")
     widths = [max(len(row[i]) for row in (header, *cells)) for i in range(3)]
 
-    def prefix(row: Sequence[str], colour: str | None = None, *, strong: bool = False) -> tuple[str, str]:
+    def prefix(row: Sequence[str], colour: str | None = None) -> tuple[str, str]:
         padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        shown = [click.style(padded[0], bold=strong), padded[1], click.style(padded[2], fg=colour, bold=strong)]
+        shown = [padded[0], padded[1], click.style(padded[2], fg=colour)]
         gap = " " * GAP
         return gap.join(p for p, w in zip(padded, widths, strict=True) if w) + gap, gap.join(
             p for p, w in zip(shown, widths, strict=True) if w

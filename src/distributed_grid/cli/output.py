@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -139,6 +140,7 @@ def is_a_terminal() -> bool:
 
 
 _EVERY_S = 1.0
+_FOLLOW_S = 0.2
 
 
 @contextmanager
@@ -148,6 +150,19 @@ def until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         return
+
+
+def show_output(path: Path, is_over: Callable[[], bool], *, follow: bool) -> None:
+    """Show what a program wrote to a file, as it is; with `follow`, until the program is over, or Ctrl-C."""
+    with until_interrupted(), path.open("rb") as output:
+        while True:
+            ends_here = not follow or is_over()
+            while piece := output.read(65536):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
+            if ends_here:
+                return
+            time.sleep(_FOLLOW_S)
 
 
 def keep_showing(fetch: Callable[[], T], as_json: bool, render: Callable[[T], str]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, keep_showing, say, show, until_interrupted
+from distributed_grid.cli.output import json_option, keep_showing, say, show, show_output
 from distributed_grid.cli.parameters import ROLE_RUN
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CannotScale, InvalidRole, RoleRunInUse, RoleRunNotFound, RoleRunOver
@@ -230,11 +230,9 @@ def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool)
 @with_client
 def logs(client: GridClient, name: str, follow: bool) -> None:
     """Show the output of the run NAME and its actors, if `grid roles up` started it on this machine."""
-    import sys
-
     from distributed_grid.errors import RoleRunNotFound
     from distributed_grid.model.roles.runs import is_over
-    from distributed_grid.run.role_starter import follow_output, output_of
+    from distributed_grid.run.role_starter import output_of
 
     output = output_of(client.home, name)
     if not output.is_file():
@@ -249,12 +247,7 @@ def logs(client: GridClient, name: str, follow: bool) -> None:
         except RoleRunNotFound:
             return True
 
-    def write(piece: bytes) -> None:
-        sys.stdout.buffer.write(piece)
-        sys.stdout.flush()
-
-    with until_interrupted():
-        follow_output(output, ended, write, on=follow)
+    show_output(output, ended, follow=follow)
 
 
 def _show_run(client: GridClient, name: str, as_json: bool, *, each: bool = False) -> None:

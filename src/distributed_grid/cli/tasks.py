@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distributed_grid.cli.commands import TIME, Group
-from distributed_grid.cli.output import json_option, say, show, until_interrupted
+from distributed_grid.cli.output import json_option, say, show, show_output
 from distributed_grid.cli.parameters import LOCAL_RUN
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ def show_one(task_id: str, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Keep showing new output until the run ends, or Ctrl-C.")
 def logs(task_id: str, follow: bool) -> None:
     """Show the output of a run in the background."""
-    import sys
-    import time
     from pathlib import Path
 
     from distributed_grid.errors import InvalidRequest
@@ -61,15 +59,7 @@ def logs(task_id: str, follow: bool) -> None:
         raise InvalidRequest(
             f"Run {run.id} wrote to its own terminal", try_next="Grid keeps the output only of runs with --detach."
         )
-    with until_interrupted(), (Path(run.folder) / OUTPUT).open("rb") as output:
-        while True:
-            is_over = runs.find(run.id).is_over
-            while piece := output.read(65536):
-                sys.stdout.buffer.write(piece)
-            sys.stdout.flush()
-            if not follow or is_over:
-                return
-            time.sleep(0.2)
+    show_output(Path(run.folder) / OUTPUT, lambda: runs.find(run.id).is_over, follow=follow)
 
 
 @tasks.command(examples=["grid tasks cancel 7b1d --wait 1m"])

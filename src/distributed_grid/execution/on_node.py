@@ -9,31 +9,38 @@ import contextlib
 import os
 import platform
 import signal
-import socket
-import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from distributed_grid.execution.port import MachineFacts
+    from distributed_grid.execution.port import WorkerFacts
 
 
-def facts() -> MachineFacts:
+class Surroundings(TypedDict):
+    """The environment of a node's raylet, the devices of its machine, and the time there."""
+
+    time: float
+    env: dict[str, str]
+    token_auth: bool
+    gpu_devices: int
+    machine: str
+    """Identifies the kernel: nodes on one machine have the same."""
+
+
+def facts() -> WorkerFacts:
     """Facts about this machine, as seen from inside a Ray worker."""
     import ray
 
     home = os.path.expanduser("~")  # noqa: PTH111 - pathlib would raise without a home
     return {
-        "host": socket.gethostname(),
         "python": platform.python_version(),
         "ray": ray.__version__,
         "cpus": _cpus(),
         "memory": _memory(),
-        "time": time.time(),
-        "executable": sys.executable,
         "home": home,
         "home_writable": os.access(home, os.W_OK),
-        "machine": _machine_id(),
     }
 
 
@@ -56,10 +63,34 @@ def _memory() -> int:
     return physical
 
 
-def _machine_id() -> str:
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as boot_id:  # noqa: PTH123
-        return boot_id.read().strip()
-    return socket.gethostname()
+def surroundings(names: Sequence[str]) -> Surroundings:
+    """What a checkup asks of a node; `names` are the variables that matter."""
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    env = _of_the_raylet() or os.environ
+    return {
+        "time": time.time(),
+        "env": {name: env[name] for name in names if name in env},
+        "token_auth": is_token_auth_enabled(),
+        "gpu_devices": len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        "machine": _machine(),
+    }
+
+
+def _of_the_raylet() -> dict[str, str]:
+    """A worker's own environment lacks what Ray changes for it, such as the visible GPUs; its parent is the raylet."""
+    try:
+        pairs = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.uname().nodename
 
 
 def kill_workers(pids: list[int]) -> list[int]:

@@ -14,20 +14,15 @@ from distributed_grid.model.work import Driver, Work
 RayMap = Mapping[str, float]
 
 
-class MachineFacts(TypedDict):
+class WorkerFacts(TypedDict):
     """Facts about a node's machine, as seen from inside a Ray worker."""
 
-    host: str
     python: str
     ray: str
     cpus: int
     memory: int
-    time: float
-    executable: str
     home: str
     home_writable: bool
-    machine: str
-    """Identifies the kernel: nodes on one machine have the same."""
 
 
 class RayletGone(Exception):
@@ -160,4 +155,4 @@ class Cluster(Raylets, Protocol):
     def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]: ...
     def lost_runs(self) -> frozenset[RunId]: ...
     def remove_groups_of_run(self, run: RunId) -> int: ...
-    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, MachineFacts]: ...
+    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, WorkerFacts]: ...

@@ -24,7 +24,7 @@ from distributed_grid.execution.on_node_processes.looking import (
 )
 from distributed_grid.execution.on_node_runner import RunnerOrder, RunnerRecord, RunnerSaid
 from distributed_grid.execution.packing import on_node, on_node_runner
-from distributed_grid.execution.port import MachineFacts
+from distributed_grid.execution.port import WorkerFacts
 from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeId
@@ -102,11 +102,11 @@ def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> ray.ObjectRef
     return reference
 
 
-def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, MachineFacts]:
+def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, WorkerFacts]:
     """The facts of every node that answers in time."""
     asked = {on(node_id, on_node.facts): node_id for node_id in node_ids}
     done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
-    found: dict[NodeId, MachineFacts] = {}
+    found: dict[NodeId, WorkerFacts] = {}
     for reference in done:
         try:
             found[asked[reference]] = ray.get(reference)

@@ -7,7 +7,7 @@ from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution import group_work, private_raylet, processes, ray_rpc
 from distributed_grid.execution.drain import LATCH, DrainGates
 from distributed_grid.execution.groups import Groups
-from distributed_grid.execution.port import Holder, MachineFacts, Mechanism, NodeView
+from distributed_grid.execution.port import Holder, Mechanism, NodeView, WorkerFacts
 from distributed_grid.execution.ray_gateway import RayGateway
 from distributed_grid.execution.role_records import RayKeyValueStore, RoleRecords
 from distributed_grid.model.leases import Delivery, Lease
@@ -75,5 +75,5 @@ class RayCluster(RayGateway):
         left = [node_id for node_id, totals in self.totals().items() if LATCH in totals]
         self._gates.clear(left)
 
-    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, MachineFacts]:
+    def facts_of(self, node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, WorkerFacts]:
         return processes.facts_of(node_ids, timeout_s)

@@ -200,7 +200,7 @@ class Recovery:
             if strict:
                 raise
             self._tell_unread(error)
-            await self._take_previous(nodes)
+            await self._take_previous()
         await self._load_sharing(strict=strict)
 
     async def go_on(self) -> None:
@@ -246,7 +246,7 @@ class Recovery:
             self._p.file.leave_alone(error)
             raise
 
-    async def _take_previous(self, nodes: NodeTable) -> None:
+    async def _take_previous(self) -> None:
         """Load `.previous` instead, if it can be read. Nothing on disk changes."""
         p = self._p
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -25,10 +25,10 @@ from distributed_grid.leases.journal import Journal
 from distributed_grid.leases.ledger import Ledger
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import Lease, LeaseState
-from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.requests import Waiting
-from distributed_grid.model.resources import ResourceVector, total
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import ScheduledTask, SchedulingRecord
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.teams import Teams
@@ -89,15 +89,9 @@ class SchedulingState:
                 found.setdefault(name, set()).update(member.node for member in task.members)
         return found
 
-    def inside(self, boost_id: str) -> ResourceVector:
-        """The part of a boost that is promised to tasks."""
-        return total([needs for where, needs in self._in_boosts() if where == boost_id])
-
-    def _in_boosts(self) -> Iterator[tuple[str, ResourceVector]]:
-        for task in self.placed:
-            for member in task.members:
-                if member.boost_id is not None:
-                    yield member.boost_id, ResourceVector(task.needs)
+    def inside(self, boost_id: str) -> list[ResourceVector]:
+        """What is promised of a boost to each member of a task."""
+        return [ResourceVector(task.needs) for task in self.placed for one in task.members if one.boost_id == boost_id]
 
 
 @dataclass
@@ -348,12 +342,8 @@ def _is_shown(lease: Lease) -> bool:
 
 def _less(nodes: NodeTable, leases: Iterable[Lease]) -> NodeTable:
     """The nodes without the capacity that these leases take from their sources."""
-    taken: dict[str, list[ResourceVector]] = {}
+    less: dict[NodeName, Node] = {}
     for lease in leases:
-        taken.setdefault(lease.source, []).append(lease.resources)
-    if not taken:
-        return nodes
-    return NodeTable(
-        replace(node, free=node.free - total(taken[node.name])) if node.name in taken else node
-        for node in nodes.values()
-    )
+        if (node := less.get(lease.source) or nodes.get(lease.source)) is not None:
+            less[node.name] = node.reserving(lease.resources)
+    return NodeTable(less.get(name, node) for name, node in nodes.items()) if less else nodes

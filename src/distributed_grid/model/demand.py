@@ -87,7 +87,12 @@ class Shape:
 
     @property
     def needs(self) -> ResourceVector:
-        return total([bundle.needs for bundle in self.bundles])
+        return total(self.all_needs)
+
+    @property
+    def all_needs(self) -> tuple[ResourceVector, ...]:
+        """What each of its bundles needs; the sum of parts of GPUs says nothing of the devices that they need."""
+        return tuple(bundle.needs for bundle in self.bundles)
 
     def describe(self) -> str:
         """ "2 CPUs where grid/name=gpu1", "placement group, SPREAD: 3 x (8 CPUs)"."""

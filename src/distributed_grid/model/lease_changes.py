@@ -12,7 +12,6 @@ from typing import Final
 
 from distributed_grid.model.endings import Ending
 from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Program
-from distributed_grid.model.resources import ResourceVector
 
 
 class IllegalTransition(Exception):
@@ -227,15 +226,8 @@ def split(lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
         raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
     if not lease.delivery.can_split or not 0 < units < lease.units:
         raise ValueError(f"boost {lease.id}: {units} of {lease.units} units of a {lease.delivery} cannot be split off")
-    kept = replace(lease, units=lease.units - units, resources=ResourceVector({lease.kind: lease.units - units}))
-    given = replace(
-        lease,
-        id=given_id,
-        units=units,
-        resources=ResourceVector({lease.kind: units}),
-        idempotency_key=None,
-        programs=(),
-    )
+    kept = lease.of_units(lease.units - units)
+    given = replace(lease.of_units(units), id=given_id, idempotency_key=None, programs=())
     if (notice := lease.notice) is not None:
         given = replace(given, notice=replace(notice, units=min(units, notice.units)))
         left = notice.units - units

@@ -1,7 +1,7 @@
 """Leases: time-bounded grants. `model.lease_changes` has their legal changes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -280,6 +280,10 @@ class Lease(Terms):
     @property
     def group_name(self) -> str:
         return f"grid-boost-{self.id}"
+
+    def of_units(self, units: int) -> "Lease":
+        """The lease for so many units only; not for a delivery that cannot be split."""
+        return replace(self, units=units, resources=ResourceVector({self.kind: units}))
 
     def describe(self) -> str:
         what = describe(self.kind, self.units)

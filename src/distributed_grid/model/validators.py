@@ -30,6 +30,7 @@ _LONGEST_TEXT: Final = 200
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _TASK_ID: Final = re.compile(r"[0-9A-Za-z._:-]*")
 _RAY_PROCESS: Final = re.compile(r"[0-9a-fA-F]{56}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def one_of(what: str, options: type[E], value: object) -> E:
@@ -129,6 +130,11 @@ def short_text(what: str, value: object) -> str:
 def is_plain_word(text: str) -> bool:
     """Whether a node, a role or a run may have this name: it is part of paths and of lists of words."""
     return bool(text) and "/" not in text and text.isprintable() and not any(letter.isspace() for letter in text)
+
+
+def is_variable(text: str) -> bool:
+    """Whether an environment variable may have this name."""
+    return _VARIABLE.fullmatch(text) is not None
 
 
 # -- settings ---------------------------------------------------------------------------------------------------

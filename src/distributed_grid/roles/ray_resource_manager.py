@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import ray
-from ray import cloudpickle
 
 from distributed_grid.errors import DoesNotFit, InvalidRole, NoCapacity, Refused, RoleNotFound, RoleRunInUse
 from distributed_grid.model.roles.profiles import NexRLRole, as_name, documented_fields, profile_named, role_text
@@ -26,13 +25,10 @@ from distributed_grid.model.roles.workload import Pool, Workload
 from distributed_grid.roles.beginning import Progress, launch
 from distributed_grid.roles.calls.endpoints import Endpoint
 from distributed_grid.roles.ending import RAY_EXIT
-from distributed_grid.roles.on_node import wrapper
-from distributed_grid.roles.on_node.wrapper import RayActorWrapper
+from distributed_grid.roles.on_node.peers import RayActorWrapper
 from distributed_grid.roles.run import Run
 
 __all__ = ["NexRLRole", "RayActorWrapper", "RayResourceManager"]
-
-cloudpickle.register_pickle_by_value(wrapper)
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,15 +149,3 @@ class OwnerProcess:
         if self._order.foreground:
             return []
         return self._output.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-
-
-def follow_output(output: Path, is_over: Callable[[], bool], write: Callable[[bytes], None], *, on: bool) -> None:
-    """Write the run's output so far; with `on`, also follow it until the run is over."""
-    with output.open("rb") as file:
-        while True:
-            ends_here = not on or is_over()
-            while piece := file.read(65536):
-                write(piece)
-            if ends_here:
-                return
-            time.sleep(_LOOK_S)

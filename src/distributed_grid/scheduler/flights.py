@@ -350,7 +350,7 @@ class Flights:
         return [lease for lease in leases if lease.state is LeaseState.ACTIVE and not self._carries(lease, task)]
 
     def _placed_in(self, lease: Lease, task: ScheduledTask) -> None:
-        choices = (Choice(lease.source, 0.0),)
+        choices = (Choice(lease.source),)
         flight = Flight(task, choices, self._judge.of_places(task, choices, self._chooser.table.last))
         self._book.placed(flight, (placement(lease),), f"{lease.source}: it has room for it", "its turn has come")
         self._leases.withdraw(task.id)

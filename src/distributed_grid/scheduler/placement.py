@@ -23,7 +23,7 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Cause, Lease, LeaseState, Purpose
-from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable, gpu_part
 from distributed_grid.model.plans import Rules
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.model.requests import Ask
@@ -51,7 +51,7 @@ def boost_rooms(
     target: NodeName,
     may_use: Callable[[Lease], bool],
     until: datetime,
-    promised: Callable[[str], ResourceVector],
+    promised: Callable[[str], list[ResourceVector]],
 ) -> tuple[BoostRoom, ...]:
     """The free room in each boost that lasts until then and that the task's owner may use: what is neither promised to
     a task nor, as Ray shows it, in use.
@@ -64,9 +64,11 @@ def boost_rooms(
             continue
         if lease.source not in nodes or not nodes[lease.source].alive:
             continue
-        used, taken = _used(lease, view.get(nodes[lease.source].node_id)), promised(lease.id)
+        used, each = _used(lease, view.get(nodes[lease.source].node_id)), promised(lease.id)
+        taken = total(each)
         free = {kind: units - max(used[kind], taken[kind]) for kind, units in lease.resources.items()}
-        found.append(BoostRoom(lease.id, lease.source, ResourceVector(free).at_least_zero()))
+        parts = tuple(filter(None, map(gpu_part, each)))
+        found.append(BoostRoom(lease.id, lease.source, lease.resources, ResourceVector(free).at_least_zero(), parts))
     return tuple(sorted(found, key=lambda room: room.id))
 
 
@@ -145,9 +147,7 @@ class SchedulingTable:
 
     def promise(self, flights: Mapping[str, tuple[ResourceVector, tuple[Choice, ...]]]) -> None:
         """Promise what was chosen and is not in the ledger yet, and nothing else."""
-        for column in self._columns.promised.values():
-            column.fill(0)
-        self._columns.tasks.fill(0)
+        self._columns.forget_promises()
         ours = (lease for lease in self._p.ledger if lease.cause is Cause.SCHEDULED)
         in_ledger = Counter((lease.label, lease.source) for lease in ours)
         for (_, source), count in in_ledger.items():
@@ -329,7 +329,7 @@ class Chooser:
             target=task.request.target or "",
             may_use=may_use,
             until=now + timedelta(seconds=task.request.duration_seconds or 0.0),
-            promised=lambda boost: state.inside(boost) + total([needs for id_, needs in in_flight if id_ == boost]),
+            promised=lambda boost: [*state.inside(boost), *(needs for id_, needs in in_flight if id_ == boost)],
         )
 
     def _sought(

@@ -127,10 +127,9 @@ class AuditLog:
         who: str = "",
         boost_id: str | None = None,
         node: str | None = None,
-        sync: bool = False,
         **details: object,
     ) -> None:
-        """Add one line; with `sync` it survives a power cut. `StoreBroken` if it is not accepted."""
+        """Add one line. `StoreBroken` if it is not accepted."""
         entry = {
             "at": encode_instant(at),
             "event": event,
@@ -140,7 +139,7 @@ class AuditLog:
             **details,
         }
         line = json.dumps(entry, default=str).encode() + b"\n"
-        self._take(self.file_for(event), line, sync)
+        self._take(self.file_for(event), line)
 
     @property
     def trouble(self) -> str | None:
@@ -155,10 +154,10 @@ class AuditLog:
     def flush(self) -> None:
         """Try to write the waiting lines again; `StoreBroken` while the disk refuses them."""
 
-    def _take(self, path: Path, line: bytes, sync: bool) -> None:
-        self._write(path, line, sync)
+    def _take(self, path: Path, line: bytes) -> None:
+        self._write(path, line)
 
-    def _write(self, path: Path, line: bytes, sync: bool) -> None:
+    def _write(self, path: Path, line: bytes) -> None:
         try:
             fd = self._open(path)
             try:
@@ -166,8 +165,6 @@ class AuditLog:
                 line = line if _ends_a_line(fd) else b"\n" + line
                 if os.write(fd, line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                if sync:
-                    os.fsync(fd)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -247,9 +244,7 @@ class QueuedAuditLog(AuditLog):
 
     def __init__(self, path: Path, *, rotate_above: int = 64 * 2**20, keep: int = 3) -> None:
         super().__init__(path, rotate_above=rotate_above, keep=keep)
-        self._queues: dict[Path, deque[tuple[bytes, bool]]] = {
-            each: deque() for each in (self.path, self.security, self.refused)
-        }
+        self._queues: dict[Path, deque[bytes]] = {each: deque() for each in (self.path, self.security, self.refused)}
         self._moved_at = 0.0
         """When the last line was written, or the first waiting line was queued."""
         self._broken: dict[Path, StoreBroken] = {}
@@ -287,7 +282,7 @@ class QueuedAuditLog(AuditLog):
             with suppress(TimeoutError):
                 await asyncio.wait_for(threads.AUDIT.run(self._work), _FLUSH_S)
 
-    def _take(self, path: Path, line: bytes, sync: bool) -> None:
+    def _take(self, path: Path, line: bytes) -> None:
         if path in self._broken:
             self._schedule()
             raise self._broken[path]
@@ -295,7 +290,7 @@ class QueuedAuditLog(AuditLog):
             raise StoreBroken(self.trouble or f"The disk is slow to take the audit log {path}")
         if not self.waiting:
             self._moved_at = time.monotonic()
-        self._queues[path].append((line, sync))
+        self._queues[path].append(line)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -322,10 +317,10 @@ class QueuedAuditLog(AuditLog):
         finally:
             self._writing.release()
 
-    def _write_queue(self, path: Path, queue: deque[tuple[bytes, bool]]) -> None:
+    def _write_queue(self, path: Path, queue: deque[bytes]) -> None:
         try:
             while queue:
-                self._write(path, *queue[0])
+                self._write(path, queue[0])
                 queue.popleft()
                 self._moved_at = time.monotonic()
                 self._broken.pop(path, None)

@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from .lease import Lease
 from .own_groups import Amounts, Plan, added, has_room, why_it_waits
 from .strategies import Place
+from .travelling import revived
 
 _NAMESPACE = "grid-capture"
 _MOST_WAITING = 10_000
@@ -54,10 +55,8 @@ class StandIn(PlacementGroup):  # type: ignore[misc]
     __hash__ = PlacementGroup.__hash__
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        from .travelling import revived
-
         gate = self.gate if self._waits is None else self._waits.gate_of(self)
-        return revived(self, gate)
+        return revived(self.id.binary(), self.bundle_cache, self.key, gate)
 
 
 class StandIns:

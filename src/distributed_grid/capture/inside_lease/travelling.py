@@ -13,10 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .standins import StandIn
+from typing import Any
 
 _NAME = "_grid_capture"
 _SAID = (
@@ -76,9 +73,9 @@ def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: 
 _arrive.__module__ = "__main__"  # or pickle would refer to a module that workers lack
 
 
-def revived(group: "StandIn", gate: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def revived(group_id: bytes, bundles: Any, key: str, gate: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """How a stand-in is pickled; `gate` names the actor at which others wait for it."""
-    return _arrive, (*_luggage(), "group", (group.id.binary(), group.bundle_cache, group.key, gate))
+    return _arrive, (*_luggage(), "group", (group_id, bundles, key, gate))
 
 
 def tell_programs(said: Mapping[str, str], environ: MutableMapping[str, str]) -> None:

@@ -13,15 +13,14 @@ from typing import Any, Final
 
 import ray
 import ray._raylet
-from ray import cloudpickle
 from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-from distributed_grid.controller.checkup import on_node
 from distributed_grid.decide.monitoring.naming import Naming, Raylet
 from distributed_grid.execution import processes
-from distributed_grid.execution.port import MachineFacts, NodeView, Raylets
+from distributed_grid.execution.packing import on_node
+from distributed_grid.execution.port import NodeView, Raylets, WorkerFacts
 from distributed_grid.model.checkup_facts import (
     REPORT_PERIOD,
     VISIBLE_DEVICES,
@@ -44,8 +43,6 @@ _ENV: Final = (
     VISIBLE_DEVICES,
 )
 
-cloudpickle.register_pickle_by_value(on_node)
-
 
 def look_at_nodes(naming: Naming, within_s: float) -> tuple[NodeFacts, ...]:
     """Every node's facts, the head first; those that do not answer in time have none."""
@@ -54,7 +51,7 @@ def look_at_nodes(naming: Naming, within_s: float) -> tuple[NodeFacts, ...]:
     return tuple(sorted(found, key=lambda node: (not node.is_head, node.name)))
 
 
-def _node(name: NodeName, raylet: Raylet, facts: MachineFacts | None) -> NodeFacts:
+def _node(name: NodeName, raylet: Raylet, facts: WorkerFacts | None) -> NodeFacts:
     if facts is None:
         return NodeFacts(name, raylet.is_head, answered=False)
     found = NodeFacts(

@@ -4,6 +4,7 @@ Ray reports how much is free on all devices of a node together, and which parts 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from distributed_grid.model.resources import GPU, ResourceVector, describe, scale, total
@@ -32,6 +33,23 @@ def short_of(node: WithDevices, *needs: ResourceVector, count: int = 1) -> Resou
     if GPU in found:
         found[GPU] = devices_short(node, node.free[GPU], [each[GPU] for each in needs if GPU in each] * count)
     return ResourceVector(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A node with nothing on it."""
+
+    total: ResourceVector
+    gpu_parts: tuple[int, ...] = ()
+
+    @property
+    def free(self) -> ResourceVector:
+        return self.total
+
+
+def fit_at_once(total: ResourceVector, *needs: ResourceVector) -> bool:
+    """Whether a node that has this much in all has room for all these needs at once when it is idle."""
+    return not short_of(_Idle(total), *needs)
 
 
 def devices_short(node: WithDevices, free: int, asked: Sequence[int]) -> int:

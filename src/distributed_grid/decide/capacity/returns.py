@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
 from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import ResourceVector
 
 
 def coming_back(leases: Iterable[Lease], now: datetime | None = None) -> tuple[Lease, ...]:
@@ -28,7 +26,7 @@ def part_of(lease: Lease, units: int) -> Lease:
     """The lease as if it were for `units` only; a reservation comes back whole."""
     if units >= lease.units or not lease.delivery.can_split:
         return lease
-    return replace(lease, units=units, resources=ResourceVector({lease.kind: units}))
+    return lease.of_units(units)
 
 
 def is_overheld(lease: Lease, at: datetime) -> bool:

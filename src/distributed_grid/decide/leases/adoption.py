@@ -8,7 +8,7 @@ from distributed_grid.decide.capacity.delivery import DeliveryChoice, Offer
 from distributed_grid.decide.capacity.feasibility import why_not
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.nodes import NodeTable, gpu_part
 from distributed_grid.model.plans import NO_RULES
 from distributed_grid.model.requests import Ask
 
@@ -49,8 +49,9 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
         if not nodes[name].alive:
             return f"{name} is not connected"
     # Whether capacity is idle now does not matter: this cluster's own boosts would be applied all the same.
-    source = replace(nodes[lease.source], free=nodes[lease.source].base)
-    ask = Ask(target=lease.target, kind=lease.kind, units=lease.units, own_too=True)
+    parts = tuple(filter(None, (gpu_part(each.resources) for each in holding if each.source == lease.source)))
+    source = replace(nodes[lease.source], free=nodes[lease.source].base, gpu_parts=parts)
+    ask = replace(Ask.again(lease), own_too=True)
     offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
     refusal = why_not(source, offer, Usage.of(holding))
     return None if refusal is None else f"{refusal.node}: {refusal.detail}"

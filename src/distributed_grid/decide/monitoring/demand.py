@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.capacity.devices import describe_room, short_of
+from distributed_grid.decide.capacity.devices import describe_room, fit_at_once, short_of
 from distributed_grid.model.demand import Bundle, Demand, Pending, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.resources import ResourceVector, describe, total, unit_label
@@ -80,7 +80,7 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
             is_pinned = len(allowed[bundle]) < alive
             return _too_large_there(bundle, allowed[bundle]) if is_pinned else _too_large(bundle.needs, allowed[bundle])
     every = list({node.name: node for nodes in large.values() for node in nodes}.values())
-    if shape.strategy == "STRICT_PACK" and not any(node.total.covers(shape.needs) for node in every):
+    if shape.strategy == "STRICT_PACK" and not any(fit_at_once(node.total, *shape.all_needs) for node in every):
         return f"one node must hold all of it: {_too_large(shape.needs, every)}"
     if shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > len(every):
         return f"it needs {len(shape.bundles)} nodes, and {len(every)} are large enough"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.model.validators import is_variable
 
 ALLOWED: Final = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"}
@@ -18,7 +19,6 @@ ALLOWED: Final = frozenset(
 ALLOWED_BEGINNINGS: Final = ("LC_", "OMP_", "MKL_")
 
 HIDDEN: Final = "***"
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(
     r"token|key|secret|passw|passphrase|pwd$|credential|cookie|private|auth|(^|[_-])pat$|dsn", re.IGNORECASE
 )
@@ -51,7 +51,7 @@ def choose_environment(has: Iterable[str], named: Sequence[str] = ()) -> ChosenE
     wanted: set[str] = set()
     for number, one in enumerate(named, start=1):
         name, is_given, value = one.partition("=")
-        if _NAME.fullmatch(name) is None or "\0" in value:
+        if not is_variable(name) or "\0" in value:
             raise InvalidRequest(
                 f"--env argument {number} does not start with a variable name",  # not shown: it may be a value
                 try_next="Use --env NAME or --env NAME=VALUE.",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from distributed_grid.decide.capacity.devices import fit_at_once
 from distributed_grid.decide.monitoring.demand import only_node, wanted_from
 from distributed_grid.decide.rebalance.observed import (
     MOVABLE,
@@ -100,10 +101,11 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
         [demand.pending.count, *(_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())]
     )
     counts = dict.fromkeys((most, 1)) if most >= 1 else {}
-    helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
+    gaps = [missing for count in counts if (missing := gap(shape, node, count))]
+    helps = [_whole(missing) for missing in gaps if all(kind in MOVABLE for kind in missing)]
     # If what the node lent would serve the work, that comes back, and nothing is borrowed.
     has_lent = any(seen.usage.lent(name, kind) for amounts in helps for kind in amounts)
-    if has_lent and (node.base.covers(shape.needs) or _lends_by_itself(seen, name)):
+    if has_lent and (fit_at_once(node.base, *shape.all_needs) or _lends_by_itself(seen, name)):
         return
     if helps:
         what = f"{demand.pending.count} x {shape.describe()}"

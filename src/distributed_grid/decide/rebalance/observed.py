@@ -81,7 +81,7 @@ def short_by(kind: str, use: float, capacity: int, threshold: Threshold) -> int:
 
 def gap(shape: Shape, node: Node, count: int = 1) -> ResourceVector:
     """The capacity that a node lacks to start `count` of these at once."""
-    return short_of(node, *(bundle.needs for bundle in shape.bundles), count=count)
+    return short_of(node, *shape.all_needs, count=count)
 
 
 def fits_on_one_node(shape: Shape) -> bool:

@@ -11,7 +11,7 @@ by itself.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from distributed_grid.decide.capacity.devices import short_of
+from distributed_grid.decide.capacity.devices import fit_at_once, short_of
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.returns import coming_back
 from distributed_grid.decide.capacity.snapshot import Snapshot
@@ -33,6 +33,7 @@ from distributed_grid.decide.rebalance.observed import (
     unneeded_key,
     waiting_key,
 )
+from distributed_grid.model.demand import Shape
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Action, Borrow, Grant, Move, Relieve, RulesFor
@@ -135,7 +136,7 @@ def _wanted_by(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[Resour
         missing = gap(shape, node)
         waited = streaks.get(waiting_key(name, shape), 0) >= seen.numbers.high_rounds
         # Counts only if the node's own base would serve it, and what it lent covers what is missing.
-        if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape.needs, missing):
+        if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape, missing):
             wanted |= {kind: max(wanted.get(kind, 0), shape.needs[kind]) for kind in missing}
             reasons.append(f"{shape.describe()} waits for what {name} lent")
     return ResourceVector(wanted), "; ".join(reasons)
@@ -152,8 +153,8 @@ def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int
     return part, short_by(kind, part, max(0, snapshot.total[kind] - for_others), seen.thresholds[kind])
 
 
-def _would_serve(seen: Observed, name: NodeName, needs: ResourceVector, missing: ResourceVector) -> bool:
-    return seen.nodes[name].base.covers(needs) and seen.usage.lent_by(name).covers(missing)
+def _would_serve(seen: Observed, name: NodeName, shape: Shape, missing: ResourceVector) -> bool:
+    return fit_at_once(seen.nodes[name].base, *shape.all_needs) and seen.usage.lent_by(name).covers(missing)
 
 
 def _moves(

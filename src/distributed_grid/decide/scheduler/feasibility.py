@@ -9,8 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, gpu_part
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
@@ -25,10 +26,14 @@ class BoostRoom:
 
     id: str
     runs_on: NodeName
+    total: ResourceVector
     free: ResourceVector
+    gpu_parts: tuple[int, ...] = ()
+    """The parts of GPUs that tasks have in it; each is on one device."""
 
     def less(self, needs: ResourceVector) -> "BoostRoom":
-        return replace(self, free=self.free - needs)
+        part = gpu_part(needs)
+        return replace(self, free=self.free - needs, gpu_parts=(*self.gpu_parts, part) if part else self.gpu_parts)
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Sought:
     """Nodes that turned out to have no room for the task; the target's boosts are not affected."""
     earmarked: frozenset[NodeName] = frozenset()
     """Nodes that are earmarked for a task that has waited longer."""
+    members: int = 1
+    """The needs are those of so many equal members, all on one node."""
 
     @cached_property
     def home(self) -> int:
@@ -55,7 +62,7 @@ class Sought:
     @cached_property
     def rooms(self) -> dict[str, Units]:
         """By kind: what the task can have on each node."""
-        return {kind: self.columns.rooms(kind, self.home, units) for kind, units in self.needs.items()}
+        return {kind: self.columns.rooms(kind, self.home, units, self.members) for kind, units in self.needs.items()}
 
     @cached_property
     def left(self) -> Floats:
@@ -69,7 +76,8 @@ class Sought:
 
     def carrier(self) -> BoostRoom | None:
         """The boost that the task would fill the most; None if no boost has room for all of it."""
-        able = [boost for boost in self.boosts if boost.free.covers(self.needs)]
+        each = ResourceVector({kind: units // self.members for kind, units in self.needs.items()})
+        able = [boost for boost in self.boosts if not short_of(boost, each, count=self.members)]
         kinds = tuple(self.needs)
         return min(able, key=lambda boost: (tuple(boost.free[kind] for kind in kinds), boost.id), default=None)
 
@@ -237,6 +245,6 @@ class _Idle(NodeColumns):
     def __init__(self, columns: NodeColumns) -> None:
         self.__dict__.update(columns.__dict__)
 
-    def rooms(self, kind: str, target: int, units: int = 1) -> Units:
+    def rooms(self, kind: str, target: int, units: int = 1, members: int = 1) -> Units:
         total = self.total.get(kind)
         return np.zeros(len(self), dtype=np.int64) if total is None else total.copy()

@@ -33,7 +33,6 @@ class Choice:
     """Where one task goes."""
 
     node: NodeName
-    score: float
     boost: BoostRoom | None = None
     """The boost that carries the task; None: the node itself does."""
     alternatives: tuple[Alternative, ...] = ()
@@ -54,7 +53,7 @@ def choose(sought: Sought) -> Choice | None:
     scores = _scores(sought, mask)
     row = int(np.argmax(scores))  # argmax takes the first of equal ones, and rows are in name order
     boost = None if row != sought.home or fits_itself(sought, row) else sought.carrier()
-    return Choice(sought.columns.names[row], float(scores[row]), boost, _others(sought, scores, row, could), could)
+    return Choice(sought.columns.names[row], boost, _others(sought, scores, row, could), could)
 
 
 def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
@@ -63,7 +62,7 @@ def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
     if home < 0 or boost is None or sought.columns.cordoned[home]:
         return None
     mask = sought.columns.named([sought.target])
-    return (Choice(sought.target, 0.0, boost),) if allowed(sought, mask).any() else None
+    return (Choice(sought.target, boost),) if allowed(sought, mask).any() else None
 
 
 def order_of(sought: Sought) -> tuple[NodeName, ...]:
@@ -153,7 +152,8 @@ def _with_peer(sought: Sought, node: NodeName) -> Sought:
 
 def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
     """All members on one node; in a boost only if that one boost has room for all."""
-    together = replace(sought, needs=ResourceVector({k: count * v for k, v in sought.needs.items()}))
+    needs = ResourceVector({kind: count * units for kind, units in sought.needs.items()})
+    together = replace(sought, needs=needs, members=count)
     choice = choose(together)
     return () if choice is None else (choice,) * count
 

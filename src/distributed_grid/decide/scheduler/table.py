@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_grid.decide.capacity.devices import device_room
+from distributed_grid.decide.capacity.devices import device_room, devices_short
 from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lacking, not_lending, own_room, room
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable, gpu_part
 from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector
+from distributed_grid.model.resources import BUILT_IN, GPU, ResourceVector, scale
 from distributed_grid.model.snapshots import NodeSnapshot
 
 Units = NDArray[np.int64]
@@ -60,6 +60,8 @@ class NodeColumns:
         self._nodes: list[Node | None] = [None] * count
         self._split: set[int] = set()
         """The nodes on which placement groups hold parts of GPUs."""
+        self._promised_parts: dict[int, list[int]] = {}
+        """By row: the parts of GPUs that were promised there."""
         self._usage, self._rules = Usage(), NO_RULES
 
     def __len__(self) -> int:
@@ -124,7 +126,21 @@ class NodeColumns:
         for kind, units in needs.items():
             self._add(kind)
             self.promised[kind][row] += times * units
+        if part := gpu_part(needs):
+            parts = self._promised_parts.setdefault(row, [])
+            if times > 0:
+                parts.append(part)
+            else:
+                parts.remove(part)
+            if not parts:
+                del self._promised_parts[row]
         self.tasks[row] += times
+
+    def forget_promises(self) -> None:
+        for column in self.promised.values():
+            column.fill(0)
+        self._promised_parts.clear()
+        self.tasks.fill(0)
 
     def _add(self, kind: str) -> None:
         if kind not in self.total:
@@ -133,18 +149,36 @@ class NodeColumns:
 
     # -- questions ------------------------------------------------------------------------------------------
 
-    def rooms(self, kind: str, target: int, units: int = 1) -> Units:
-        """The amount that each node offers to a task of the target that needs so many units."""
+    def rooms(self, kind: str, target: int, units: int = 1, members: int = 1) -> Units:
+        """The amount that each node offers to a task of the target, or to `members` tasks together, that needs so many
+        units.
+        """
         if kind not in self.total:
             return np.zeros(len(self), dtype=np.int64)
         found: Units = self.lend[kind] - self.promised[kind]
         if target >= 0:
             found[target] = self.own[kind][target] - self.promised[kind][target]
-        for row in self._split if kind == GPU else ():
-            if (node := self._nodes[row]) is not None:
-                free = int(self.own[GPU][row] - self.promised[GPU][row])
-                found[row] = min(found[row], device_room(node, free, units))
+        if kind == GPU:
+            self._lower_to_devices(found, units, members)
         return found
+
+    def _lower_to_devices(self, found: Units, units: int, members: int) -> None:
+        """Lower what was found of GPUs where the nodes' devices have less for such tasks."""
+        each = units // members
+        in_parts = members > 1 and each < scale(GPU)
+        for row in np.flatnonzero(found >= units).tolist() if in_parts else {*self._split, *self._promised_parts}:
+            if (node := self._node(row)) is None:
+                continue
+            free = int(self.own[GPU][row] - self.promised[GPU][row])
+            if not in_parts:
+                found[row] = min(found[row], device_room(node, free, units))
+            elif short := devices_short(node, free, [each] * members):
+                found[row] = units - short
+
+    def _node(self, row: int) -> Node | None:
+        """A node as its row was set, with the parts of GPUs that were promised since."""
+        node, parts = self._nodes[row], self._promised_parts.get(row)
+        return node if node is None or not parts else replace(node, gpu_parts=(*node.gpu_parts, *parts))
 
     def used(self, kind: str, row: int) -> float:
         """0..1: the part of a node's total that is taken; 0 if it has none of the kind."""
@@ -164,7 +198,7 @@ class NodeColumns:
 
     def facts(self, row: int, target: NodeName, kind: str = "", units: int = 0) -> NodeFacts | None:
         """The facts for a refusal's text about a node, including promises there; None before its row is set."""
-        node = self._nodes[row]
+        node = self._node(row)
         if node is None:
             return None
         promised = ResourceVector({kind: int(column[row]) for kind, column in self.promised.items()})

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from distributed_grid.model.roles.checks import Wrong, mapping, texts
+from distributed_grid.model.validators import is_variable
 
 PROTECTED: Final = frozenset(
     {
@@ -32,7 +33,6 @@ PROTECTED: Final = frozenset(
 )
 """Each actor has its own rank, and Ray assigns devices: the caller's values would be wrong for all actors but one."""
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_*?]*")
 
 
@@ -62,7 +62,7 @@ def additions(value: object) -> dict[str, str]:
 
 def _check_names(names: Iterable[str]) -> None:
     for one in names:
-        if not _NAME.fullmatch(one):
+        if not is_variable(one):
             raise Wrong(f"{one!r} is not a valid variable name")
         _check_not_protected(one)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from distributed_grid.errors import Unavailable
-from distributed_grid.monitoring import from_controller
-from distributed_grid.monitoring.from_controller import ControllerSource
+from distributed_grid.monitoring import resource_metrics
+from distributed_grid.monitoring.resource_metrics import ControllerSource
 
 
 class Client:
@@ -31,7 +31,7 @@ class Client:
 def test_an_error_of_the_controller_or_of_a_callback_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(from_controller, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(resource_metrics, "LOOK_EVERY_S", 0.01)
 
     async def main() -> list[str]:
         told: list[str] = []
