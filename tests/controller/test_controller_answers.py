@@ -35,7 +35,7 @@ def _boosts(fresh: ServedGrid) -> None:
     client.boost_status()
     client.renew_boost(boost)
     client.checkpointed(boost)
-    client.attend(boost, "p1", "train.py")
+    client.report_program(boost, "p1", "train.py")
     client.work_in(boost, ["01000000"], since=0.0)
     client.leave(boost, "p1")
     client.join_private_cluster(boost, "10.0.0.1:6379")
