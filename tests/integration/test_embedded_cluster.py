@@ -200,6 +200,11 @@ class TestWhileItRuns:
         assert (cluster.name, cluster.config_digest) == ("test", "abc")
         assert shared_home.cluster.stat().st_mode & 0o777 == 0o600
 
+    def test_no_node_has_an_agent_of_the_dashboard_that_it_does_not_have(self, cluster: ClusterRecord) -> None:
+        titles = [title for p in processes_of(cluster) if p.is_running() for title in p.cmdline()[:1]]
+        assert titles.count("ray::RuntimeEnvAgent") == len(cluster.nodes)
+        assert "ray::DashboardAgent" not in titles
+
     def test_it_is_not_started_twice(self, shared_home: GridHome, cluster: ClusterRecord) -> None:
         with pytest.raises(AlreadyRunning, match=cluster.ray_address):
             start(shared_home, "test", [HEAD], progress=silent)

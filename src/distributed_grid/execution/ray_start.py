@@ -43,6 +43,9 @@ _PORT_FILES: Final = (
 """A raylet reads the ports of its agents from these files, and ends if they are missing after 15 s; on a busy machine
 the agents need longer to write them. The ports are known in advance, so grid writes the files first."""
 
+_IDLE_AGENT: Final = "import os,time;p=os.getppid();all(not time.sleep(1) for _ in iter(lambda:os.getppid()==p,False))"
+"""Runs in place of a node's agent, which serves Ray's dashboard and exports Ray's metrics; ends with its raylet."""
+
 RUN: Final = f"""
 import sys
 sys.modules["ray.serve.scripts"] = None
@@ -80,10 +83,17 @@ def get_node_in_time(*args, **options):
 Node.start_gcs_server, services.start_monitor = start_and_name_it, start_it_on_loopback
 services.start_raylet, services.get_node = start_and_watch_it, get_node_in_time
 services.resolve_ip_for_localhost = lambda host: host
+python_command = services._build_python_executable_command_memory_profileable
+def with_an_idle_agent(process_type, *args, **options):
+    if process_type == services.ray_constants.PROCESS_TYPE_DASHBOARD_AGENT:
+        return [sys.executable, "-S", "-c", {_IDLE_AGENT!r}]
+    return python_command(process_type, *args, **options)
+services._build_python_executable_command_memory_profileable = with_an_idle_agent
 """
 """Python code that replaces the `ray` command, before the call of `main`. It leaves out Ray Serve's commands, which
 take a third of the loading time; binds a node to `LOOPBACK` if that is its address; and waits longer for the raylet
-than Ray's own 30 s, which is too little on a machine that starts many."""
+than Ray's own 30 s, which is too little on a machine that starts many. These clusters have no dashboard, so their nodes
+do without its agents: each would take 60 MB and most of a second of CPU time at the start."""
 
 STARTED: Final = "Ray runtime started"
 
