@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/grid demo
 
 test: lint
-	$(call PYTEST,-m "not slow",-n 4 $(IN_ORDER))
+	$(call PYTEST,-m "not slow",$(AT_ONCE))
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -18,10 +18,9 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests on clusters often wait for processes, and the others compute. So three processes begin with the former, and one
-# with the latter: together they keep two cores busy.
-IN_ORDER = --no-loadscope-reorder
-AT_ONCE = -n 3 $(IN_ORDER)
+# Tests on clusters mostly wait for processes, and the others compute: run together, they take as long as the
+# work of all of them needs. Three processes keep two cores busy.
+AT_ONCE = -n 3 --no-loadscope-reorder
 
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
 # itself. What fails twice has failed; what passes only then is listed as flaky at the end.
