@@ -68,20 +68,22 @@ def test_hold_waits_for_a_queue_that_keeps_it_busy_and_says_who_holds_it(grid: L
     queue = [hold_until.options(**on("head", num_cpus=1)).remote(str(stop)) for _ in range(8)]
     until(lambda: grid.free("head").get("CPU", 0.0) == 0.0, 15)
 
-    grid.release(boost, grace_seconds=0.5, wait_seconds=0)
+    try:
+        grid.release(boost, grace_seconds=0.5, wait_seconds=0)
 
-    def held() -> list[str]:
-        return [e["message"] for e in grid.events("held") if e["boost_id"] == boost["boost_id"]]
+        def held() -> list[str]:
+            return [e["message"] for e in grid.events("held") if e["boost_id"] == boost["boost_id"]]
 
-    until(held, 20, "an event tells who holds it")
-    time.sleep(5)  # it looks every two seconds
-    [told] = held()
-    assert "hold_until" in told
-    assert any("hold_until" in w for w in grid.shown(boost)["warnings"])
-    assert grid.state(boost) == "releasing"
-    assert not grid.events("killed")
-    grid.total_is("head", "CPU", 4.0)
-    stop.touch()
+        until(held, 20, "an event tells who holds it")
+        time.sleep(5)  # it looks every two seconds
+        [told] = held()
+        assert "hold_until" in told
+        assert any("hold_until" in w for w in grid.shown(boost)["warnings"])
+        assert grid.state(boost) == "releasing"
+        assert not grid.events("killed")
+        grid.total_is("head", "CPU", 4.0)
+    finally:
+        stop.touch()
     assert set(ray.get(queue, timeout=60)) == {"head"}
     until(lambda: grid.state(boost) == "released", 10)
 

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from builders import ask
 from fake_cluster import FakeCluster, LostReply
 from whole_grid import WholeGrid, at_home, raising
 
+from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.errors import NotRenewable, StoreBroken
+from distributed_grid.execution.port import Holder
 from distributed_grid.model.leases import LeaseState, OnGraceEnd
 from distributed_grid.queue.answers import why_answer
 
@@ -109,6 +112,28 @@ def test_a_boost_that_is_held_is_an_event_once_and_then_at_most_every_five_minut
     assert len(told) > 20
     assert len(work_on(30)) == 2
     assert len(work_on(60)) == 2
+
+
+def test_the_event_about_what_holds_a_boost_names_work_that_had_just_begun(
+    lab: WholeGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boost = lab.run(lab.service.request(ask("b", amount=2, on_grace_end=OnGraceEnd.HOLD)))
+    lab.cluster.queue("b", 30)
+    known, looks = lab.cluster.holders_of, []
+
+    def unnamed_at_first(raylet: Raylet, kind: str) -> tuple[Holder, ...]:
+        """As Ray answers in the first second of a task."""
+        looks.append(raylet)
+        found = known(raylet, kind)
+        return found if len(looks) > 1 else tuple(replace(each, what="of job 01", since_ms=None) for each in found)
+
+    monkeypatch.setattr(lab.cluster, "holders_of", unnamed_at_first)
+    lab.run(lab.service.release(boost.id, grace_s=0.5, wait_s=0.0))
+    lab.wait(5.0)
+
+    [told] = lab.events("held")
+    assert "of job" not in told
+    assert "task work" in told
 
 
 def test_a_boost_released_while_reconciler_completes_its_grant_is_released(make_grid: Callable[..., WholeGrid]) -> None:

@@ -391,9 +391,14 @@ class Reconciler:
             holders = await p.applier.holders(lease)
             message = holders_in_words(holders, lease.kind, units)
             p.notes[lease.id] = (message,)
-            # A queue changes the holders every few seconds: the log does not list them all.
+            # A queue changes the holders every few seconds: the log does not list them all. What has just begun has no
+            # name yet, so the first event about it waits for the next look.
             noted = self._held.get(lease.id)
-            if holders and (noted is None or (message != noted[1] and now - noted[0] >= _NOTE_HELD_EVERY)):
+            if noted is None:
+                is_due = reported_at is not None or any(holder.since_ms is not None for holder in holders)
+            else:
+                is_due = message != noted[1] and now - noted[0] >= _NOTE_HELD_EVERY
+            if holders and is_due:
                 self._held[lease.id] = now, message
                 p.journal.note("held", f"{lease.describe()}: {message}", lease=lease, node=lease.target)
         at_the_end = lease.at_deadline
