@@ -41,6 +41,7 @@ resource_sharing:
   mode: share_and_offload
   policy: aggressive
   min_hold_seconds: 0
+  grace_seconds: 12
   thresholds: {excess_threshold: 0}
 nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 2, resource_sharing: {can_share: false}}
@@ -209,7 +210,7 @@ def test_a_run_that_does_not_finish_is_ended_at_the_deadline_also_if_the_control
 def test_a_run_that_is_preempted_hears_for_whom_and_until_when_and_stays_until_then(
     grid: LiveGrid, working: Any
 ) -> None:
-    boost = reserved(grid, 5, 30, priority="low")
+    boost = reserved(grid, 5, 20, priority="low")
     program = working("--boost", boost["boost_id"], stays=True)
     granted: list[dict[str, Any]] = []
     asking = threading.Thread(
@@ -297,7 +298,7 @@ def better_claim(grid: LiveGrid, cpus: int) -> Iterator[list[dict[str, Any]]]:
 def test_a_private_cluster_that_is_preempted_keeps_its_program_until_the_deadline_and_is_ended_then(
     grid: LiveGrid, working: Any
 ) -> None:
-    program = working("--isolation", "cluster", "--cpus", "5", "--grace", "20", "--priority", "low", stays=True)
+    program = working("--isolation", "cluster", "--cpus", "5", "--grace", "12", "--priority", "low", stays=True)
     [lease] = [boost for boost in grid.client.boost_status()["boosts"] if boost["purpose"] == "run"]
 
     with better_claim(grid, 4) as granted:
@@ -316,7 +317,7 @@ def test_a_private_cluster_that_is_preempted_keeps_its_program_until_the_deadlin
 def test_a_command_in_a_boosts_shell_keeps_its_place_until_the_deadline_and_is_ended_then(
     grid: LiveGrid, working: Any
 ) -> None:
-    boost = reserved(grid, 2, 15)
+    boost = reserved(grid, 2, 8)
     program = working(shell=boost["boost_id"], stays=True)
 
     grid.release(boost, wait_seconds=0)
@@ -336,7 +337,7 @@ def test_a_command_in_a_boosts_shell_keeps_its_place_until_the_deadline_and_is_e
 def test_what_runs_in_an_open_shell_keeps_its_place_until_the_deadline_and_the_shell_stays(
     grid: LiveGrid, working: Any
 ) -> None:
-    boost = reserved(grid, 2, 15)
+    boost = reserved(grid, 2, 8)
     program = working(shell=boost["boost_id"], stays=True, typed=True)
 
     grid.release(boost, wait_seconds=0)
@@ -384,13 +385,13 @@ def test_a_block_of_a_program_is_asked_and_keeps_its_lease_until_the_deadline_be
             is_asked.set()
             return False  # it is kept for as long as it may be
 
-        async with distributed_grid.lease(cpus=5, target="head", priority="low", grace=20, on_reclaim=asked) as lease:
+        async with distributed_grid.lease(cpus=5, target="head", priority="low", grace=12, on_reclaim=asked) as lease:
             seen = {await where.options(**lease.options()).remote()}
             asking.start()
             await is_asked.wait()
             assert notices[0].ends_at is not None
             # Shortly before the deadline; nothing has run in it since it was asked back.
-            await asyncio.sleep(notices[0].ends_at.timestamp() - time.time() - 5)
+            await asyncio.sleep(notices[0].ends_at.timestamp() - time.time() - 3)
             shown = grid.shown({"boost_id": lease.id})
             assert shown["state"] == "releasing"
             seen.add(await where.options(**lease.options()).remote())
@@ -431,7 +432,7 @@ def test_members_of_roles_are_told_and_keep_their_processes_until_the_deadline(g
         lease = role_lease(grid, "graceful")
         pid, _ = run["member"][0].call("heard")
 
-        grid.release(lease, grace_seconds=15, wait_seconds=0)
+        grid.release(lease, grace_seconds=8, wait_seconds=0)
         deadline = grid.shown(lease)["ending"]["deadline"]
         notice = until(lambda: run["member"][0].call("heard")[1], 20, "it is told")
         last = last_heard(run, pid)

@@ -98,7 +98,7 @@ def test_plan_queue_and_why_expect_a_request_for_which_others_yield_after_their_
 ) -> None:
     """So does every status: what waits in grid's own queue is listed in each, with the same start and reason."""
     first, second = (GridClient(user_of(grid, team, tmp_path)) for team in ("first", "second"))
-    taken = [ask_for(second, 6, "critical", grace_seconds=60, on_grace_end="hold") for _ in range(2)]
+    taken = [ask_for(second, 6, "critical", grace_seconds=24, on_grace_end="hold") for _ in range(2)]
     grid.total_is("head", "CPU", 14.0)
     # Work in the boosts, so that the one that yields is returned when its grace period is over, and not before.
     work = hold_until.options(**on("head", num_cpus=14), max_retries=0).remote(str(tmp_path / "go"))
@@ -106,7 +106,7 @@ def test_plan_queue_and_why_expect_a_request_for_which_others_yield_after_their_
     body = {"target_node": "head", "resource_type": "cpu", "amount": 6}
     began = time.monotonic()
     plan = first.plan(body)
-    assert plan["expected_wait_s"] <= 3 + 60 + 5, "not when the hour of the boost that yields is over"
+    assert plan["expected_wait_s"] <= 3 + 24 + 5, "not when the hour of the boost that yields is over"
     request = first.request_allocation(body | {"wait_seconds": 600})["request_id"]
     until(lambda: any(grid.state(boost) == "releasing" for boost in taken), 30, "a boost yields")
     passed = timedelta(seconds=time.monotonic() - began)

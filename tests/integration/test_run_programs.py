@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -370,32 +371,32 @@ def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, s
     assert "outside" not in done.stderr
 
 
-@pytest.mark.parametrize("depth", [1, 2], ids=["another driver waits for its actors", "a tree of actors is too large"])
-def test_a_run_that_waits_for_itself_is_told_so(
-    grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, depth: int
-) -> None:
-    told = told_while_it_waits(grid, tmp_path, "has waited for itself", script(WAITS_FOR_ITS_ACTORS), str(depth))
-
-    assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in told[0], told
-
-
-@pytest.mark.parametrize("where", ["in the driver", "in a worker"])
-def test_a_group_that_waits_for_others_of_its_program_is_told_of(
-    grid: LiveGrid, script: Callable[[str], str], tmp_path: Path, where: str
-) -> None:
-    told = told_while_it_waits(grid, tmp_path, "has waited for room", script(GROUP_AFTER_GROUP), where)
-
-    at_once, at_the_end = told
-    assert "placement group CPU=1 has waited for room for 30 s" in at_once
-    assert "it needs 1 CPU, the lease has 2, and other groups of the same process hold 2" in at_once
-    assert "or ask for a larger lease (--cpus 3)" in at_once
-    assert at_the_end.startswith("grid: noted, ")
+ITSELF, ROOM = "has waited for itself", "has waited for room"
+WAITING = {
+    "another driver waits for its actors": (ITSELF, WAITS_FOR_ITS_ACTORS, "1"),
+    "a tree of actors is too large": (ITSELF, WAITS_FOR_ITS_ACTORS, "2"),
+    "a group waits in the driver": (ROOM, GROUP_AFTER_GROUP, "in the driver"),
+    "a group waits in a worker": (ROOM, GROUP_AFTER_GROUP, "in a worker"),
+}
+"""Programs that wait for what only they themselves can give: the report, the program, how it waits."""
 
 
-def told_while_it_waits(grid: LiveGrid, folder: Path, what: str, script: str, how: str) -> list[str]:
+@pytest.fixture(scope="module")
+def reports(grid: LiveGrid, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What each of these programs was told. All wait at the same time, since a report takes half a minute."""
+    with ThreadPoolExecutor() as threads:
+        runs = {
+            name: threads.submit(reports_of, grid, tmp_path_factory.mktemp("waiting"), *program)
+            for name, program in WAITING.items()
+        }
+        return {name: run.result() for name, run in runs.items()}
+
+
+def reports_of(grid: LiveGrid, folder: Path, what: str, text: str, how: str) -> list[str]:
     """The lines about it; the program, which has two CPUs, goes on once there is one."""
-    enough = folder / "enough"
-    command = [GRID, "run", "--cpus", "2", "--", script, str(enough), how]
+    script, enough = folder / "script.py", folder / "enough"
+    script.write_text(text)
+    command = [GRID, "run", "--cpus", "2", "--", str(script), str(enough), how]
     run = subprocess.Popen(command, env=grid.env, stderr=subprocess.PIPE, text=True)
     assert run.stderr is not None
     lines: list[str] = []
@@ -405,6 +406,20 @@ def told_while_it_waits(grid: LiveGrid, folder: Path, what: str, script: str, ho
             enough.touch()
     assert run.wait(60) == 0, lines
     return [line for line in lines if what in line]
+
+
+@pytest.mark.parametrize("program", [name for name, (what, _, _) in WAITING.items() if what is ITSELF])
+def test_a_run_that_waits_for_itself_is_told_so(reports: dict[str, list[str]], program: str) -> None:
+    assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in reports[program][0]
+
+
+@pytest.mark.parametrize("program", [name for name, (what, _, _) in WAITING.items() if what is ROOM])
+def test_a_group_that_waits_for_others_of_its_program_is_told_of(reports: dict[str, list[str]], program: str) -> None:
+    at_once, at_the_end = reports[program]
+    assert "placement group CPU=1 has waited for room for 30 s" in at_once
+    assert "it needs 1 CPU, the lease has 2, and other groups of the same process hold 2" in at_once
+    assert "or ask for a larger lease (--cpus 3)" in at_once
+    assert at_the_end.startswith("grid: noted, ")
 
 
 def names() -> list[str]:
