@@ -1,7 +1,11 @@
 """What all commands have in common: examples in --help, synonyms, suggestions, completion, lengths of time."""
 
+import os
 import shlex
+import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,8 +18,9 @@ from click.testing import CliRunner
 from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
-from distributed_grid.cli.commands import Command, Group
-from distributed_grid.model.times import parse_instant
+from distributed_grid.cli.commands import TIME, Command, Group
+from distributed_grid.errors import InvalidDuration
+from distributed_grid.model.times import LENGTHS, parse_instant
 from distributed_grid.store.home import GridHome
 
 
@@ -30,7 +35,23 @@ def leaves(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[tup
             yield (*path, name), command
 
 
+def groups(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Group]]:
+    assert isinstance(group, Group)
+    yield path, group
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        if isinstance(found := group.get_command(ctx, name), click.Group):
+            yield from groups(found, (*path, name))
+
+
+GROUPS = dict(groups())
 LEAVES = dict(leaves())
+TAKES_TIME = [
+    (path, option.opts[-1])
+    for path, command in LEAVES.items()
+    for option in command.params
+    if option.metavar == TIME or {*option.opts} & {"--duration", "--wait", "--grace", "--expires", "--horizon"}
+]
 EXAMPLES = [line for each in LEAVES.values() if isinstance(each, Command) for line in each.examples]
 
 
@@ -75,12 +96,13 @@ def test_every_example_is_a_command_that_grid_accepts(line: str) -> None:
     command.make_context(str(name), words, parent=ctx.parent)  # raises on an option or argument that it does not take
 
 
-def test_summaries_are_not_cut() -> None:
-    for path, command in LEAVES.items():
-        if len(path) == 2:
-            shown = " ".join(CliRunner().invoke(app, [path[0], "--help"]).output.split())
-            assert command.get_short_help_str(10_000) in shown
-            assert "..." not in shown.partition("Commands:")[2]
+@pytest.mark.parametrize("path", GROUPS, ids=" ".join)
+def test_summaries_are_not_cut(path: tuple[str, ...]) -> None:
+    group = GROUPS[path]
+    listed = " ".join(CliRunner().invoke(app, [*path, "--help"]).output.partition("Commands:")[2].split())
+    for name, summary in group.summaries(click.Context(group)).items():
+        assert f"{name} {summary}" in listed
+        assert summary.endswith(".") and "..." not in summary
 
 
 @pytest.mark.parametrize(
@@ -124,11 +146,49 @@ def test_lengths_of_time_have_one_syntax(at_home: ServedGrid) -> None:
     typed("boost", "release", boost_id, "--grace", "0", "--wait", "10s")
 
 
+def an_argument(argument: click.Parameter) -> str:
+    return "1" if argument.name == "amount" or isinstance(argument.type, click.IntRange) else "cpu"
+
+
+@pytest.mark.parametrize(("path", "option"), TAKES_TIME, ids=lambda one: one if isinstance(one, str) else " ".join(one))
+def test_every_option_that_takes_a_length_of_time_takes_that_syntax_and_checks_it_first(
+    at_home: ServedGrid, path: tuple[str, ...], option: str
+) -> None:
+    command = LEAVES[path]
+    words = [an_argument(each) for each in command.params if isinstance(each, click.Argument) and each.required]
+    asked = [*path, option, "1h30", *(["--", "true"] if path == ("run",) else words)]
+
+    error = CliRunner().invoke(app, asked).exception
+
+    assert isinstance(error, InvalidDuration), error
+    assert f"must be a length of time such as {LENGTHS}, not '1h30'" in error.message
+    assert "TIME is a number of seconds, or a length such as" in CliRunner().invoke(app, [*path, "--help"]).output
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script(shell: str) -> None:
     done = CliRunner().invoke(app, ["completion", shell])
     assert done.exit_code == 0
     assert "_GRID_COMPLETE" in done.output
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(("typed", "found"), [(["bo"], "boost"), (["boost", "request", "a", "c"], "cpu")])
+def test_bash_completes_with_its_script(at_home: ServedGrid, typed: list[str], found: str) -> None:
+    line = shlex.join(["grid", *typed])
+    script = f"""
+        eval "$(grid completion bash)"
+        COMP_WORDS=({line}) COMP_CWORD={len(typed)}
+        "$(complete -p grid | grep -o '[^ ]*_completion')" grid
+        echo "${{COMPREPLY[@]}}"
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-c", script], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.stdout, done.stderr) == (f"{found}\n", "")
 
 
 def test_names_ids_and_words_are_completed(at_home: ServedGrid) -> None:

@@ -135,9 +135,10 @@ def up(
     from distributed_grid.model.validators import waiting_time
     from distributed_grid.run.role_starter import Order, OwnerProcess
 
+    wait_s = waiting_time(wait)
     workload = startable(file)
     name = free_name(client, name or workload.name)
-    order = Order(name, file, working_dir, waiting_time(wait), foreground)
+    order = Order(name, file, working_dir, wait_s, foreground)
     with OwnerProcess(client.home, order) as owner:
         with StatusLine() as line:
 

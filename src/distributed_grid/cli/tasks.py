@@ -73,12 +73,13 @@ def cancel(task_id: str, wait: str, as_json: bool) -> None:
 
     from distributed_grid.model.validators import waiting_time
 
+    within_s = waiting_time(wait)  # a typo must not end the run
     runs = _runs()
     run = runs.find(task_id)
     process = runs.process_of(run)
     if process is not None and not run.is_over:
         process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + waiting_time(wait)
+        deadline = time.monotonic() + within_s
         while not (run := runs.find(run.id)).is_over and time.monotonic() < deadline:
             time.sleep(0.05)
     else:

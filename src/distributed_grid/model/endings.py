@@ -144,7 +144,7 @@ def what_to_do(ending: BoostEnding | None, *, boost_id: str, priority: str, is_o
         case EndCause.PREEMPTED:
             assert ending is not None
             claimant = ending["claimant"]
-            wait = f"{again}; --wait SECONDS waits until there is room"
+            wait = f"{again}; --wait TIME waits until there is room"
             if claimant is not None and _rank(claimant["priority"]) > _rank(priority):
                 return f"{wait}, and requests of priority {claimant['priority']} do not preempt a run of that priority."
             return f"{wait}. What took precedence: grid why {boost_id[:8]}"
