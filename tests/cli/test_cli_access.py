@@ -210,6 +210,7 @@ def test_what_is_no_url_of_a_controller_is_told_before_a_token_is_wanted(laptop:
     [
         (["http://192.0.2.1:9"], 2, "could read your token"),
         (["https://localhost:9", "--ca", "/nowhere"], 2, "--ca /nowhere cannot be read"),
+        (["https://localhost:9", "--ca", "/dev/zero"], 2, "--ca /dev/zero is larger than 4 MB"),
         (["https://localhost:9", "--ca", __file__], 2, "no certificate in PEM format"),
         (["http://localhost:9", "--ca", __file__], 2, "--ca needs an https:// URL"),
         (["https://localhost:9"], 5, "at https://localhost:9 does not answer"),
@@ -225,6 +226,22 @@ def test_everything_else_that_is_wrong_is_told_before_a_token_is_wanted(
     assert done.returncode == code, done.stderr
     assert told in done.stderr
     assert "This is not a token" not in done.stderr
+
+
+def test_a_token_without_an_end_is_none(laptop: Laptop) -> None:
+    with Path("/dev/zero").open("rb") as endless:
+        done = subprocess.run(
+            [GRID, "login", laptop.url, "--ca", laptop.ca],
+            env=os.environ | {"GRID_HOME": str(laptop.home.path)},
+            stdin=endless,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 6
+    assert "This is not a token" in done.stderr
 
 
 def test_a_place_that_is_not_grids_or_not_to_be_trusted_is_told_before_a_token_is_wanted(

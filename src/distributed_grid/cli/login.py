@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from distributed_grid.client.connections import Trust
     from distributed_grid.wire.tokens import Me
 
+_LONGEST_TOKEN: Final = 4096
+_LONGEST_CA: Final = 4 * 2**20
 # A host name or an address, as in a URL; an IPv6 address may have a zone.
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%[\w.-]+)?")
 
@@ -130,7 +132,8 @@ def _is_loopback(host: str) -> bool:
 
 def _token() -> str:
     """Never read from an argument: every user of the machine can see those."""
-    given = click.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    asks = sys.stdin.isatty()
+    given = click.prompt("Token", hide_input=True, err=True) if asks else sys.stdin.readline(_LONGEST_TOKEN)
     token = str(given).strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise AccessDenied(
@@ -149,11 +152,15 @@ def _trust(ca: str | None, place: str) -> Trust:
     if not place.startswith("https:"):
         raise InvalidRequest("--ca needs an https:// URL: http:// has no certificate")
     try:
-        trust = Trust(ca=Path(ca).expanduser().read_text())
+        with Path(ca).expanduser().open() as file:
+            authorities = file.read(_LONGEST_CA + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(
             f"--ca {ca} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}",
             try_next="Give a file with the certificates of your authorities, in PEM format.",
         ) from None
+    if len(authorities) > _LONGEST_CA:
+        raise InvalidRequest(f"--ca {ca} is larger than {_LONGEST_CA // 2**20} MB, which is no list of authorities")
+    trust = Trust(ca=authorities)
     trust.context()
     return trust
