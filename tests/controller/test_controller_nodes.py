@@ -70,6 +70,21 @@ def test_a_node_that_is_not_there_is_not_found(served: ServedGrid) -> None:
     assert "a, b, c" in answer["error"]["try_next"]
 
 
+def test_what_a_node_could_lend_is_what_a_request_gets_and_no_more(fresh: ServedGrid) -> None:
+    """Planners of roles rely on it: the policy's headroom and the node's limits are counted in."""
+    wish = {"target_node": "a", "source_node": "b", "resource_type": "cpu"}
+    assert node(fresh, "b")["lendable"]["cpu"] == 8
+    fresh.client.set_policy(policy="conservative")
+    could = node(fresh, "b")["lendable"]["cpu"]
+
+    with pytest.raises(NoCapacity):
+        fresh.client.request_boost({**wish, "amount": could + 1})
+    fresh.client.request_boost({**wish, "amount": could})
+
+    assert could == 4, "conservative lends half"
+    assert node(fresh, "b")["lendable"]["cpu"] == 0
+
+
 def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fresh: ServedGrid) -> None:
     measured(fresh)
     wish = {"target_node": "a", "resource_type": "cpu", "amount": 1, "source_node": "b"}

@@ -97,6 +97,24 @@ def test_no_idle_device_and_none_with_own_work_counts_as_used(
     assert certain <= {gpu.index for gpu in found}
 
 
+# -- machines ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "crowded"),
+    [
+        ({"cpu_used": 16.0}, {"cpu": "its machine is busy: 16.0 of 16 CPUs in use, load 8.0"}),
+        ({"cpu_used": 12.0}, {}),
+        ({"memory_used": 60 * GB}, {"memory": "its machine is short of memory: 60.0 of 64.0 GB in use"}),
+    ],
+)
+def test_a_machine_at_its_limit_is_told_of_with_its_load(host: dict[str, float], crowded: dict[str, str]) -> None:
+    found = measured_use(snapshot(**host), LIMITS)
+
+    assert found.crowded == crowded
+    assert found.warnings == tuple(crowded.values())
+
+
 # -- lending -------------------------------------------------------------------------------------------------
 
 
