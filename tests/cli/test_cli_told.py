@@ -67,6 +67,27 @@ def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid, pu
         assert (answer["total_active"], answer["resources"]["cpu"]) == (1, 1)
 
 
+def test_a_boost_that_is_taken_says_when_by_whom_and_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = ServedGrid(tmp_path)
+    monkeypatch.setenv("GRID_HOME", str(grid.home.path))
+    try:
+        boost = lease(grid, grace_seconds=300)
+        grid.cluster.start("a", 9)  # all that it has is in use
+        grid.reclaim(boost["boost_id"])
+        commands = (("boost", "status"), ("cluster", "status"), ("why", boost["boost_id"]))
+        shown = [typed(*words).output for words in commands]
+    finally:
+        grid.close()
+    for each in shown:
+        assert "is being returned: preempted by ana's request r1e9f00d: 4 CPUs for gpu-master, priority high" in each
+        assert re.search(r"; work that still uses it at (\S+ )?\d\d:\d\d(:\d\d)? \S+ is terminated\n", each)
+    lines = [line for line in shown[0].splitlines() if line.startswith(("ID ", f"{boost['boost_id'][:8]} "))]
+    heading, row = (re.split(" {2,}", line) for line in lines)
+    found = dict(zip(heading, row, strict=True))
+    assert (found["State"], found["Owner"], found["Team"]) == ("releasing", boost["requester"], boost["team"])
+    assert re.search(r"\(in ([45] min|\d\d s)\)", found["Expires"])  # not in an hour
+
+
 def test_a_cordoned_node_is_named_wherever_the_node_is_shown(served: ServedGrid) -> None:
     screens = (("cluster", "status"), ("node", "ls"), ("node", "show", "b"))
     served.client.cooldown("b")

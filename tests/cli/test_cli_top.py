@@ -83,7 +83,7 @@ def test_a_boost_that_is_taken_says_when_and_by_whom_in_80_columns(served: Serve
 
     async def look(eyes: Eyes) -> None:
         served.reclaim(boost["boost_id"])
-        await eyes.sees(r"^ +[34]:\d\d .*releasing +root +preempted by ana's")
+        await eyes.sees(rf"^ +[34]:\d\d .*releasing +{re.escape(boost['requester'])} +preempted by ana's")
 
     on_screen(served.home, look)
 
