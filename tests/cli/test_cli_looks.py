@@ -164,19 +164,20 @@ def test_everything_about_a_node(three: ServedGrid) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "shown"),
+    ("low", "high", "enough", "shown"),
     [
-        (0.0, 1.0, "not enough history yet"),
-        (0.004, 0.996, "not enough history yet"),
-        (0.0, 0.4, r"13% \(0% to 40%\)"),
-        (0.1, 1.0, r"13% \(10% to 100%\)"),
+        (0.0, 1.0, True, "not enough history yet"),
+        (0.004, 0.996, True, "not enough history yet"),
+        (0.0, 0.4, False, "not enough history yet"),
+        (0.0, 0.4, True, r"13% \(0% to 40%\)"),
+        (0.1, 1.0, True, r"13% \(10% to 100%\)"),
     ],
 )
-def test_an_interval_that_covers_everything_is_not_shown(
-    three: ServedGrid, monkeypatch: pytest.MonkeyPatch, low: float, high: float, shown: str
+def test_an_interval_that_says_nothing_is_not_shown(
+    three: ServedGrid, monkeypatch: pytest.MonkeyPatch, low: float, high: float, enough: bool, shown: str
 ) -> None:
     checked = Accuracy(3600.0, 200, 0.02, 0.03, 0.9)
-    found = Forecast(0.0, 3600.0, 0.13, low, high, 0.9, checked)
+    found = Forecast(0.0, 3600.0, 0.13, low, high, 0.9, checked, enough)
     assert three.engine.watching is not None
     monkeypatch.setattr(three.engine.watching.collector, "forecast", lambda *_: found)
 
