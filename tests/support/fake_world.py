@@ -1,6 +1,6 @@
 """A cluster in memory that behaves as Ray was measured to: its nodes, their work, and what is seen of them.
 
-What it takes from the real one (see `docs/architecture.md`, and Ray's `HandleResizeLocalResourceInstances`):
+What it takes from the real one (see `docs/ray.md`, and Ray's `HandleResizeLocalResourceInstances`):
 
 - a resize changes each resource separately, by no less than what is in use; where Ray has oversubscribed a node,
   any resize of it raises its total to what is in use;
