@@ -83,7 +83,7 @@ def _calibration(effort: Effort) -> Iterator[Line]:
     ours, always = ([score(each) or 0.0 for each in runs] for score in (brier, base_rate_brier))
     yield Line("Brier score", Samples.of(ours), Samples.of(always), Limits(times_baseline=1.0), unit="")
     off = [sum(one.count * abs(one.said - one.happened) for one in reliability(run)) / len(run) for run in runs]
-    yield Line("what was said was off, on average over ten bins", Samples.of(off), unit="")
+    yield Line("difference between confidence and outcome, mean over ten bins", Samples.of(off), unit="")
 
 
 if __name__ == "__main__":
