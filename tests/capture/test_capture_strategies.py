@@ -67,7 +67,7 @@ def test_placement_that_the_lease_meets_or_may_waive_is_rewritten_with_a_reason(
     settled = settle(requested, PLACE, LEASE)
 
     assert isinstance(settled, Inside)
-    assert settled.asked and settled.why
+    assert settled.wanted and settled.why
 
 
 @pytest.mark.parametrize("requested", OUTSIDE.values(), ids=OUTSIDE.keys())
@@ -75,7 +75,7 @@ def test_a_hard_condition_that_it_does_not_meet_stays_outside_with_a_reason(requ
     settled = settle(requested, PLACE, LEASE)
 
     assert isinstance(settled, Outside)
-    assert settled.asked and settled.why
+    assert settled.wanted and settled.why
 
 
 @pytest.mark.parametrize("requested", AS_IT_IS.values(), ids=AS_IT_IS.keys())

@@ -154,7 +154,7 @@ TABLE = [
      "sudo chown ann /home/ann/.distributed_grid/token"),
     ("secrets", home(secrets=(replace(TOKEN, owner="root", mode=0o644),)), "fail", "belongs to root",
      "sudo chown ann /home/ann/.distributed_grid/token && chmod 600 /home/ann/.distributed_grid/token"),
-    ("secrets", home(secrets=()), "skip", "first starts", ""),
+    ("secrets", home(secrets=()), "skip", "at its first start", ""),
     ("kept_aside", HEALTHY, "ok", "nothing", ""),
     ("kept_aside", home(kept=(OF_LAB,)), "warn",
      "resource_boosts.json.of-lab, 2.0 h old: 2 unexpired boosts of the cluster 'lab', not applied here",

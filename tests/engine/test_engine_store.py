@@ -201,8 +201,8 @@ def test_what_cannot_be_written_is_refused_and_changes_nothing(on_disk: WholeGri
     assert lab.run(lab.service.request(ask("b", "gpu", 1))).state is ACTIVE
     lab.wait(0.5)
     agrees(lab)
-    told = [entry["event"] for entry in AuditLog(lab.home.audit_log).read()]
-    assert "store_unwritable" in told and "store_written" in told
+    reported = [entry["event"] for entry in AuditLog(lab.home.audit_log).read()]
+    assert "store_unwritable" in reported and "store_written" in reported
 
 
 @pytest.mark.parametrize(("trouble", "why"), TROUBLES)
@@ -218,7 +218,7 @@ def test_capacity_returns_even_if_that_cannot_be_written(on_disk: WholeGrid, tro
         for boost in (asked, reserved):
             released = lab.run(lab.service.release(boost.id))
             assert released.state is RELEASED
-            assert why in released.warnings[0] and "this boost is there again" in released.warnings[0]
+            assert why in released.warnings[0] and "this boost comes back" in released.warnings[0]
         lab.wait(7.0)  # the third expires
         lab.cluster.kill_node("c")
         lab.wait(4.0)
@@ -232,8 +232,8 @@ def test_capacity_returns_even_if_that_cannot_be_written(on_disk: WholeGrid, tro
     agrees(lab)
     lab.crash()
     assert not lab.leases
-    told = [entry["event"] for entry in AuditLog(lab.home.audit_log).read()]
-    assert told.count("returned") == 4  # what the log did not take then, it has now
+    reported = [entry["event"] for entry in AuditLog(lab.home.audit_log).read()]
+    assert reported.count("returned") == 4  # what the log did not take then, it has now
 
 
 @pytest.mark.parametrize(("trouble", "why"), TROUBLES[:2])
@@ -376,7 +376,7 @@ def test_a_lock_whose_file_was_removed_is_taken_again(lab: WholeGrid) -> None:
         WriterLock(lab.home.lock).acquire()
 
 
-def test_who_lost_the_lock_to_another_keeps_its_hands_off_the_cluster(lab: WholeGrid) -> None:
+def test_a_writer_that_lost_the_lock_to_another_leaves_the_cluster_alone(lab: WholeGrid) -> None:
     boost = lab.run(lab.service.request(ask("b", amount=1, duration_s=5.0)))
     lab.wait(0.5)
     lab.home.lock.unlink()

@@ -470,4 +470,4 @@ def test_members_of_roles_that_say_that_they_are_done_need_not_wait_for_the_dead
 
         until(lambda: grid.state(lease) == "released", 60, "the place is returned")
         until(lambda: restarts(run, "member", 0) == 1, 60, "it restarts in another place")
-        assert "done, and the place on" in told(run)
+        assert "is returned now: on_reclaim() returned True" in told(run)

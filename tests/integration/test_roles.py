@@ -161,7 +161,7 @@ def test_another_process_attaches_calls_and_scales(grid: LiveGrid, run: Run, tmp
     assert (0, "from elsewhere") in [tuple(one) for one in run["pool"][0].call("all")]
 
 
-def test_members_know_who_came_and_who_went(run: Run) -> None:
+def test_members_know_which_members_came_and_went(run: Run) -> None:
     run.scale("worker", 3)
     until(lambda: run["worker"][0].call("known") == [0, 1, 2], what="the new one is known")
     run.scale("worker", 2)
@@ -225,7 +225,7 @@ def test_places_that_another_program_took_are_told_one_by_one(
     monkeypatch.setattr(Surveyor, "look", lambda _: before)  # what all see for a moment
     monkeypatch.setattr("distributed_grid.roles.supervision.parts.TAKE_S", 0.3)  # of each of three tries
 
-    with pytest.raises(NoCapacity, match="late could not get its places") as caught:
+    with pytest.raises(NoCapacity, match="The run late could not reserve its places") as caught:
         launch(Workload("late", (small("worker", Teller, cpus=cpus, node_affinity=["two"]),)), leases=False)
 
     assert "two: the bundle for 1 worker waits for" in caught.value.because[0]
@@ -297,7 +297,7 @@ def test_failure_policies(grid: LiveGrid, run: Run) -> None:
     policies.shutdown()
 
 
-def test_all_kinds_of_resources_and_nodes_to_avoid_count_and_who_may_not_fail_ends_its_run(
+def test_all_kinds_of_resources_and_nodes_to_avoid_count_and_a_member_that_may_not_fail_ends_its_run(
     grid: LiveGrid, run: Run
 ) -> None:
     roles = (

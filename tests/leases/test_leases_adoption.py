@@ -87,10 +87,13 @@ def test_another_cluster_gets_nothing_and_is_told_how_to_take_it_over(make: Make
     assert not new.leases
     assert new.cluster.is_at_base()
     assert kept(new) == {"resource_boosts.json.of-old": boosts}
-    for told in (new.notes(), new.problems(), *new.events("other_cluster")):
-        assert "The cluster 'old' (nodes a, b) has 2 boosts in this GRID_HOME, not applied to this one, 'new'" in told
-        assert "Kept in resource_boosts.json.of-old" in told
-        assert "start it with --adopt" in told
+    for reported in (new.notes(), new.problems(), *new.events("other_cluster")):
+        assert (
+            "The cluster 'old' (nodes a, b) has 2 boosts in this GRID_HOME, which do not apply to this cluster, 'new'"
+            in reported
+        )
+        assert "They are kept in resource_boosts.json.of-old" in reported
+        assert "start it with --adopt" in reported
     new.crash()
     assert "--adopt" in new.problems()  # as long as it is so
     new.bury()

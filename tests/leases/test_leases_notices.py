@@ -53,14 +53,14 @@ def test_a_notice_is_a_file_for_its_owner_alone_while_it_is_open(lab: WholeGrid)
     boost = asked_back(lab, WATCHED)
 
     path = lab.home.reclaim / f"{boost.id}.json"
-    told = json.loads(path.read_text())
-    assert {key: told[key] for key in ("boost_id", "resource_type", "amount", "reason")} == {
+    reported = json.loads(path.read_text())
+    assert {key: reported[key] for key in ("boost_id", "resource_type", "amount", "reason")} == {
         "boost_id": boost.id,
         "resource_type": "cpu",
         "amount": 2,
         "reason": "ana needs it",
     }
-    assert told["deadline"] > told["asked_at"]
+    assert reported["deadline"] > reported["asked_at"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert files(lab) == [path.name]
@@ -105,10 +105,10 @@ def test_a_hook_is_told_once_what_is_wanted_until_when_and_why(lab: WholeGrid) -
         boost = asked_back(lab, holder.url)
         lab.wait(2.0)
 
-    (told,) = holder.asked
-    assert (told["boost_id"], told["amount"], told["resource_type"]) == (boost.id, 2, "cpu")
-    assert told["reason"] == "ana needs it"
-    assert told["deadline"]
+    (reported,) = holder.asked
+    assert (reported["boost_id"], reported["amount"], reported["resource_type"]) == (boost.id, 2, "cpu")
+    assert reported["reason"] == "ana needs it"
+    assert reported["deadline"]
     assert lab.leases[boost.id].notice is not None  # told is not given
 
 
@@ -160,7 +160,7 @@ def test_a_hook_is_told_again_when_more_is_asked_and_after_a_restart(lab: WholeG
 
         lab.run(more())
         lab.wait(1.0)
-        assert [told["amount"] for told in holder.asked] == [1, 2]
+        assert [reported["amount"] for reported in holder.asked] == [1, 2]
         lab.crash()
         lab.wait(1.0)
         assert len(holder.asked) == 3
@@ -172,7 +172,7 @@ def test_a_hook_is_told_again_when_more_is_asked_and_after_a_restart(lab: WholeG
         ({"status": 500}, "it answered 500"),
         ({"status": 302, "headers": {"Location": "http://169.254.169.254/"}}, "it answered 302"),
         ({"answer": b"<html>"}, "could not be notified"),
-        ({"answer": [1]}, "no JSON object"),
+        ({"answer": [1]}, "not a JSON object"),
         ({"answer": {"give_up": "all"}}, "must be a number"),
         ({"answer": {"give_up": -1}}, "must be zero or more"),
         ({"answer": {"go": "away"}}, "is unknown"),
@@ -187,8 +187,8 @@ def test_a_hook_that_does_not_make_sense_changes_nothing_and_is_told(
         boost = asked_back(lab, holder.url)
     assert lab.leases[boost.id].notice is not None
     assert lab.leases[boost.id].units == 3 * CPUS
-    (told,) = lab.events("reclaim_hook_failed")
-    assert why in told
+    (reported,) = lab.events("reclaim_hook_failed")
+    assert why in reported
     lab.wait(GRACE_S / 2 + 0.5)
     assert lab.leases[boost.id].units == CPUS  # taken
     assert not lab.failures

@@ -34,7 +34,7 @@ def counted(run: KeptRun, rank: int, running: int = 0, waiting: int = 0) -> None
 # -- who goes ----------------------------------------------------------------------------------------------------
 
 
-def test_who_is_to_go_takes_no_new_calls_and_ends_when_it_is_through(keep: Keep) -> None:
+def test_a_leaving_member_takes_no_new_calls_and_ends_when_it_has_finished(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 3)))
     scaled(run, "worker", 2)
 
@@ -96,7 +96,7 @@ def test_newcomers_that_do_not_start_take_no_member_along_that_has_one_of_their_
     assert run.parts.process_set.registry.endpoints("worker")[-1].rank == 3
 
 
-def test_who_is_not_through_after_half_a_minute_is_ended_and_that_is_told(keep: Keep) -> None:
+def test_a_leaving_member_that_has_not_finished_after_half_a_minute_is_ended_and_that_is_reported(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 2)))
     scaled(run, "worker", 1)
     counted(run, 1, running=1)
@@ -107,7 +107,7 @@ def test_who_is_not_through_after_half_a_minute_is_ended_and_that_is_told(keep: 
     assert len(run.killed) == 1 and "worker 1 still had 1 calls after 30 s" in run.told
 
 
-def test_who_was_to_go_stays_if_it_is_needed_again_before_it_has_ended(keep: Keep) -> None:
+def test_a_leaving_member_stays_if_it_is_needed_again_before_it_has_ended(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 4)))
     handle = run.process("worker", 1).handle
     scaled(run, "worker", 1)
@@ -120,7 +120,7 @@ def test_who_was_to_go_stays_if_it_is_needed_again_before_it_has_ended(keep: Kee
     assert len(run.killed) == 2 and len(run.actors.started) == 4
 
 
-def test_who_dies_while_it_is_about_to_end_has_ended_and_is_no_failure(keep: Keep) -> None:
+def test_a_member_that_dies_while_it_leaves_has_ended_and_is_no_failure(keep: Keep) -> None:
     run = keep(RoleSpec("worker", count=(1, 2), failure_policy="fail"))
     scaled(run, "worker", 1)
     run.process("worker", 1).handle.dead = True
@@ -275,4 +275,4 @@ def test_what_is_borrowed_is_renewed_also_after_a_while_without_the_controller(k
     assert client.renewed == ["b1"], "a third of its length later it would have been close to its end"
     client.out.clear()
     run.round(length_s / 3)
-    assert "a boost of worker is no longer there: it has expired" in run.told
+    assert "a boost for worker has ended: it has expired" in run.told

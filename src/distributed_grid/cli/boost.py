@@ -64,7 +64,7 @@ def boost() -> None:
     "--on-grace-end",
     metavar="|".join(OnGraceEnd),
     type=ON_GRACE_END,
-    help="What happens to work that still uses it then.  [default: as configured, else hold]",
+    help="What happens to work that uses the boost after that.  [default: as configured, else hold]",
 )
 @click.option("--reclaim-url", metavar="URL", help="The URL to notify before the boost is reclaimed.")
 @click.option(

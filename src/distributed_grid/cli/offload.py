@@ -114,8 +114,8 @@ def _obstacles(processes: Sequence[OffloadCandidate], canvas: Canvas) -> list[st
 
 def plan_view(plan: OffloadPlan) -> str:
     """The steps, in order."""
-    asked = plan["needs"]
-    amounts = {"cpu": asked["cpu"], "memory": asked["memory"], "gpu": asked["gpu"]}
+    reserved = plan["needs"]
+    amounts = {"cpu": reserved["cpu"], "memory": reserved["memory"], "gpu": reserved["gpu"]}
     needs = ", ".join(labelled(kind, amount) for kind, amount in amounts.items() if amount)
     environment = plan["environment"]
     end = (
@@ -220,7 +220,7 @@ def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool)
     "--to", metavar="NODE|auto", type=NODE_OR_AUTO, default="auto", show_default=True, help="The node to move it to."
 )
 @click.option(
-    "--from", "node", metavar="NODE", type=NODE, help="The node it is on, if several nodes have a process with this id."
+    "--from", "node", metavar="NODE", type=NODE, help="Its present node, if several nodes have a process with this id."
 )
 @click.option("--keep", is_flag=True, help="Leave the old process running.")
 @click.option(

@@ -37,11 +37,11 @@ class Word(StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        found = [*((word, "") for word in self._fixed), *(asked(self._known) if self._known else ())]
+        found = [*((word, "") for word in self._fixed), *(answer_of(self._known) if self._known else ())]
         return [CompletionItem(word, help=meaning) for word, meaning in found if word.startswith(incomplete)]
 
 
-def asked(known: Known) -> list[tuple[str, str]]:
+def answer_of(known: Known) -> list[tuple[str, str]]:
     """The controller's answer; nothing if there is no controller, or if it does not answer soon."""
     from distributed_grid.client import GridClient
     from distributed_grid.errors import GridError

@@ -86,7 +86,7 @@ def until_scaled(client: GridClient, name: str, role: str, count: int, within_s:
 
 
 def until_down(client: GridClient, name: str, within_s: float, show: Show) -> None:
-    """Wait until a run that was asked to end is gone, then forget it."""
+    """Wait until a run whose end was requested is gone, then remove its record."""
     from distributed_grid.decide.roles.runs import not_ended
 
     deadline = time.monotonic() + within_s
@@ -192,9 +192,9 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
     from distributed_grid.model.validators import waiting_time
 
     within_s = waiting_time(wait)
-    asked = client.scale_role(name, role, count)
+    answer = client.scale_role(name, role, count)
     if no_wait:
-        show(asked, as_json, lambda _: f"{name}: {count} {role} member{'s' * (count != 1)} requested.")
+        show(answer, as_json, lambda _: f"{name}: {count} {role} member{'s' * (count != 1)} requested.")
         return
     with StatusLine() as line:
         scaled = until_scaled(client, name, role, count, within_s, line.show)
@@ -213,16 +213,16 @@ def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool)
     from distributed_grid.model.validators import waiting_time
 
     within_s = waiting_time(wait)
-    asked = client.role_run_down(name)
-    if asked["removed"]:
-        show(asked, as_json, lambda _: f"{name} was already {asked['state']}; its record is removed.")
+    answer = client.role_run_down(name)
+    if answer["removed"]:
+        show(answer, as_json, lambda _: f"{name} was already {answer['state']}; its record is removed.")
         return
     if no_wait:
-        show(asked, as_json, lambda _: f"Asked {name} to shut down.")
+        show(answer, as_json, lambda _: f"Asked {name} to shut down.")
         return
     with StatusLine() as line:
         until_down(client, name, within_s, line.show)
-    show({**asked, "state": "ended", "removed": True}, as_json, lambda _: f"{name} is down.")
+    show({**answer, "state": "ended", "removed": True}, as_json, lambda _: f"{name} is down.")
 
 
 @click.command(cls=Command, examples=["grid roles logs nightly --follow"])

@@ -67,7 +67,7 @@ def run(
     detach: bool,
     words: tuple[str, ...],
     as_json: bool,
-    **asked: str | None,
+    **options: str | None,
 ) -> int:
     """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease.
 
@@ -81,7 +81,7 @@ def run(
     from distributed_grid.run.records import Runs
 
     command = command_of(words, os.environ, sys.executable)
-    wanted = Wanted(**{name: value for name, value in asked.items() if value is not None})
+    wanted = Wanted(**{name: value for name, value in options.items() if value is not None})
     wanted.check()
     runs = Runs(client.home.create())
     shown, label = line_of(words), label_of(words)

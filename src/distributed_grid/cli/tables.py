@@ -1,4 +1,4 @@
-"""Boosts as text, where JSON is not asked for."""
+"""Boosts as text, for output without `--json`."""
 
 from __future__ import annotations
 

@@ -169,8 +169,8 @@ class GridClient:
 
     def work_in(self, boost_id: str, job_ids: Sequence[str], since: float | None = None) -> WorkStatus:
         """What these Ray jobs do, which of their tasks are not in the boost, and the drivers begun after `since`."""
-        asked = {"jobs": ",".join(job_ids)} | ({} if since is None else {"since": str(since)})
-        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params=asked)
+        query = {"jobs": ",".join(job_ids)} | ({} if since is None else {"since": str(since)})
+        return self._call("GET", f"/boosts/{_segment(boost_id)}/work", params=query)
 
     def join_private_cluster(self, boost_id: str, head_address: str) -> None:
         """Start a raylet inside a boost that joins the Ray at this address; returns when it is up."""

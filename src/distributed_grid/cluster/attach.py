@@ -75,19 +75,19 @@ def ask_apart(
             f"Cannot start a process for {module}: {error.strerror}",
             try_next="Free some memory, or end some processes.",
         ) from error
-    with process as asked:
+    with process as child:
         try:
-            said, complained = _answer_of(asked, json.dumps(order), patience_s, meanwhile)
+            said, complained = _answer_of(child, json.dumps(order), patience_s, meanwhile)
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"The cluster did not answer within {patience_s:.0f} s", try_next=if_silent) from error
         finally:
-            asked.kill()  # if it has not ended yet: its answer is no longer needed
+            child.kill()  # if it has not ended yet: its answer is no longer needed
     lines = said.strip().splitlines()
     try:
         answer: dict[str, Any] = json.loads(lines[-1])
     except (IndexError, ValueError):
         raise Unavailable(
-            f"{module} ended without an answer (exit code {asked.returncode})",
+            f"{module} ended without an answer (exit code {child.returncode})",
             because=complained.strip().splitlines()[-5:],
         ) from None
     if "error" in answer:
@@ -96,7 +96,7 @@ def ask_apart(
 
 
 def _answer_of(
-    asked: "subprocess.Popen[str]", order: str, patience_s: float, meanwhile: Callable[[], None] | None
+    child: "subprocess.Popen[str]", order: str, patience_s: float, meanwhile: Callable[[], None] | None
 ) -> tuple[str, str]:
     """The output of a process until it ends; `TimeoutExpired` if that takes too long."""
     deadline = time.monotonic() + patience_s
@@ -104,7 +104,7 @@ def _answer_of(
     while True:
         left = deadline - time.monotonic()
         try:
-            return asked.communicate(unsent, timeout=min(left, _BEAT_S) if meanwhile else left)
+            return child.communicate(unsent, timeout=min(left, _BEAT_S) if meanwhile else left)
         except subprocess.TimeoutExpired:
             unsent = None  # the process has the input by now
             if meanwhile is None or time.monotonic() >= deadline:

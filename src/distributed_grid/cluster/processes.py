@@ -100,9 +100,9 @@ def end(
     killed. The trees are read before the first signal: an orphan has no root.
     """
     ours = _others(trees(roots) | strays())
-    asked = [p for p in ours if _name(p) == gently]
-    below = trees(asked)
-    for process in asked:
+    gentle = [p for p in ours if _name(p) == gently]
+    below = trees(gentle)
+    for process in gentle:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
     _wait_until_gone(below, grace_s)

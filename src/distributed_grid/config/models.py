@@ -91,7 +91,7 @@ class NodeConfig(Settings):
     memory_gb: Gigabytes | None = Field(
         default=None, description="Memory in GB (2**30 bytes). Left out: what Ray finds; 1 if embedded."
     )
-    tags: Annotated[tuple[Text, ...], EmptyList] = Field(default=(), description="Words to group nodes by.")
+    tags: Annotated[tuple[Text, ...], EmptyList] = Field(default=(), description="Words that group nodes.")
     owners: Annotated[tuple[NodeOwner, ...], EmptyList] = Field(
         default=(),
         description="Users of tokens, and teams as team:NAME, who may change what this node lends to others.",
@@ -114,8 +114,8 @@ class CallerLimits(Settings):
 
     requests_per_second: PerSecond = Field(
         default=50,
-        description="Requests a second of one token, over some seconds; one that needs more than half a millisecond of "
-        "the controller's CPU time counts as several. What comes faster waits, and is then refused.",
+        description="Maximum requests a second of one token, as a mean over some seconds; one that needs more than "
+        "half a millisecond of the controller's CPU time counts as several. Faster requests wait, then are refused.",
     )
     boosts: Count = Field(default=1000, description="Maximum boosts of one user at a time, and programs inside them.")
     waiting: Count = Field(default=200, description="Maximum waiting requests and tasks of one user.")
@@ -151,10 +151,10 @@ class GridConfig(Settings):
     )
 
     limits: Annotated[CallerLimits, EmptySection] = Field(
-        default=CallerLimits(), description="What one user's token may ask of the controller."
+        default=CallerLimits(), description="Limits on the requests of each user's token."
     )
     roles: Annotated[RolesConfig, EmptySection] = Field(
-        default=RolesConfig(), description="What the actors of all roles get."
+        default=RolesConfig(), description="Settings for the actors of all roles."
     )
 
     @field_validator("nodes", mode="wrap")

@@ -56,15 +56,15 @@ class Thresholds(Settings):
     cpu_pressure_high: Fraction = Field(
         default=0.8, description="CPU load (0 to 1) from which a node is under pressure."
     )
-    cpu_pressure_low: Fraction = Field(default=0.3, description="CPU load (0 to 1) at which it no longer is.")
+    cpu_pressure_low: Fraction = Field(default=0.3, description="CPU load (0 to 1) at which the pressure ends.")
     memory_pressure_high: Fraction = Field(
         default=0.8, description="Memory load (0 to 1) from which a node is under pressure."
     )
-    memory_pressure_low: Fraction = Field(default=0.3, description="Memory load (0 to 1) at which it no longer is.")
+    memory_pressure_low: Fraction = Field(default=0.3, description="Memory load (0 to 1) at which the pressure ends.")
     gpu_pressure_high: Fraction = Field(
         default=0.8, description="GPU load (0 to 1) from which a node is under pressure."
     )
-    gpu_pressure_low: Fraction = Field(default=0.3, description="GPU load (0 to 1) at which it no longer is.")
+    gpu_pressure_low: Fraction = Field(default=0.3, description="GPU load (0 to 1) at which the pressure ends.")
     excess_threshold: Fraction = Field(
         default=0.2, description="The part of a node (0 to 1) that the policy balanced keeps free when it lends."
     )
@@ -108,7 +108,7 @@ class TeamConfig(Settings):
         description="The team's own part: what other teams use of it is reclaimed when the team asks.",
     )
     borrowing_limit: Annotated[TeamAmounts, EmptySection] = Field(
-        default=TeamAmounts(), description="The most it may have above its guarantee. Default: whatever is free."
+        default=TeamAmounts(), description="The most the team may have above its guarantee. Default: whatever is free."
     )
     lending_limit: Annotated[TeamAmounts, EmptySection] = Field(
         default=TeamAmounts(), description="The most that other teams may use of its part. Default: all of it."
@@ -165,7 +165,7 @@ class SharingConfig(Settings):
         "with a warning.",
     )
     gpu_companions: Annotated[GpuCompanions, EmptySection] = Field(
-        default=GpuCompanions(), description="What each reserved GPU brings along."
+        default=GpuCompanions(), description="CPUs and memory that come with each reserved GPU."
     )
     grace_seconds: Wait = Field(
         default=30, description="Seconds that work on a borrowed resource gets to finish when the boost ends."
@@ -175,14 +175,14 @@ class SharingConfig(Settings):
     )
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
-        description="After that: hold keeps waiting, drain starts nothing new there, kill ends the work.",
+        description="After the grace period: hold keeps waiting, drain starts nothing new there, kill ends the work.",
     )
     min_hold_seconds: Wait | None = Field(
         default=None,
         description="The age in seconds before which no boost is preempted, returned or moved. Default: by policy.",
     )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
-        default=(), description="Who shares the cluster. Default: all users are in one team."
+        default=(), description="The teams that share the cluster. Default: all users are in one team."
     )
     expiry_warning_seconds: Wait = Field(
         default=60, description="Seconds before the end of a boost at which grid warns of it."

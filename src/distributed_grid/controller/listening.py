@@ -47,7 +47,7 @@ def _addresses(host: str) -> list[str]:
 
 def _check_certificate(cert: str, key: str) -> None:
     def no_password() -> str:
-        raise InvalidRequest(f"The key {key} is encrypted", try_next="Give one that is not, readable by you alone.")
+        raise InvalidRequest(f"The key {key} is encrypted", try_next="Give an unencrypted key that only you can read.")
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, no_password)

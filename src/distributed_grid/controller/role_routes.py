@@ -57,9 +57,9 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
     async def scale(name: str, body: ScaleRole, asker: Asker) -> RoleRun:
         """Ask for another count of a role. The run's owner does it; `pending_command` is null once it has read this."""
         await own_run(name, asker, "scale")
-        asked = await threads.SLOW.run(runs().scale, name, body["role"], body["count"])
+        answer = await threads.SLOW.run(runs().scale, name, body["role"], body["count"])
         journal.note("role_scale_asked", f"{name}: {body['count']} of {body['role']}", who=asker.name, run=name)
-        return asked
+        return answer
 
     @api.delete("/roles/{name}")
     @needs(Scope.RUN)

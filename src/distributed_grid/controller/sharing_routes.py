@@ -85,8 +85,8 @@ def add_sharing_routes(api: APIRouter, engine: Engine) -> None:
         if not body.get("on", True):
             await uncordon(p, name, who=asker.name)
             return {"node": name, "cordoned": False, "returning": []}
-        asked = await cordon(p, name, grace_s=body.get("grace_seconds"), who=asker.name)
-        return {"node": name, "cordoned": True, "returning": [lease.id for lease in asked]}
+        reclaimed = await cordon(p, name, grace_s=body.get("grace_seconds"), who=asker.name)
+        return {"node": name, "cordoned": True, "returning": [lease.id for lease in reclaimed]}
 
 
 async def withdraw(engine: Engine, request_id: str, *, caller: Principal) -> Allocation:

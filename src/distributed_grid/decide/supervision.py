@@ -72,7 +72,7 @@ class Step:
 
 
 def next_step(watch: Watch, sight: Observation, *, now: float, without_head_s: float = math.inf) -> Step:
-    """The next thing to do, how long to pause after it, and what to tell people.
+    """The next thing to do, how long to pause after it, and what to report.
 
     `without_head_s`: how long the supervisor waits for a head that is gone.
     """

@@ -230,10 +230,10 @@ class Engine:
         try:
             yield
         except GridError as error:
-            asked = f"{body['amount']} {body['resource_type']} for {body['target_node']}"
+            what = f"{body['amount']} {body['resource_type']} for {body['target_node']}"
             self.parts.journal.note(
                 "refused",
-                f"{asked}: {error.message}",
+                f"{what}: {error.message}",
                 node=body["target_node"],
                 who=who,
                 code=error.code,

@@ -39,9 +39,9 @@ def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
 
 def asking_for(resources: ResourceVector) -> dict[str, Any]:
     """Ray's options for a task or actor that needs these resources."""
-    asked = resources.to_ray()
-    cpus, gpus, memory = (asked.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
-    return {"num_cpus": cpus, "num_gpus": gpus, "memory": memory or None, "resources": asked}
+    amounts = resources.to_ray()
+    cpus, gpus, memory = (amounts.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
+    return {"num_cpus": cpus, "num_gpus": gpus, "memory": memory or None, "resources": amounts}
 
 
 GROUP_PREFIX: Final = "grid-boost-"
@@ -118,8 +118,8 @@ class Groups:
         self._removed &= shown
         certain = {id_: group for id_, group in before.items() if group.stands and id_ in shown}
         doubtful = (shown | before.keys() | made) - certain.keys() - self._others
-        asked = (ask(self._gcs_address, group_id) for group_id in sorted(doubtful))
-        found = certain | {group.id: group for group in asked if group is not None}
+        groups = (ask(self._gcs_address, group_id) for group_id in sorted(doubtful))
+        found = certain | {group.id: group for group in groups if group is not None}
         self._others |= shown - found.keys()
         self._made -= made
         return found

@@ -104,12 +104,12 @@ def on(node_id: NodeId, function: Callable[..., T], *args: Any) -> ray.ObjectRef
 
 def facts_of(node_ids: Iterable[NodeId], timeout_s: float) -> dict[NodeId, WorkerFacts]:
     """The facts of every node that answers in time."""
-    asked = {on(node_id, on_node.facts): node_id for node_id in node_ids}
-    done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
+    references = {on(node_id, on_node.facts): node_id for node_id in node_ids}
+    done, _ = ray.wait(list(references), num_returns=len(references), timeout=timeout_s) if references else ([], [])
     found: dict[NodeId, WorkerFacts] = {}
     for reference in done:
         try:
-            found[asked[reference]] = ray.get(reference)
+            found[references[reference]] = ray.get(reference)
         except ray.exceptions.RayError:
             continue  # the node died meanwhile; it has no facts
     return found
@@ -165,10 +165,10 @@ class RayProcesses:
         return answers[node_id]
 
 
-def _answers(asked: Mapping[NodeId, Any]) -> dict[NodeId, Any]:
+def _answers(references: Mapping[NodeId, Any]) -> dict[NodeId, Any]:
     """The answers of all nodes that answer in time; a node that died meanwhile has none."""
-    by_reference = {reference: node_id for node_id, reference in asked.items()}
-    done = ray.wait([*by_reference], num_returns=len(asked), timeout=_LOOK_S)[0] if asked else []
+    by_reference = {reference: node_id for node_id, reference in references.items()}
+    done = ray.wait([*by_reference], num_returns=len(references), timeout=_LOOK_S)[0] if references else []
     found = {}
     for reference in done:
         try:

@@ -116,15 +116,15 @@ class RayGateway:
         return reply
 
 
-def _nudges(asked: RayMap, reached: RayMap) -> dict[str, float]:
+def _nudges(requested: RayMap, reached: RayMap) -> dict[str, float]:
     """The amounts to request again, because Ray missed them by its smallest step.
 
     Ray applies the *difference*, cut off after four digits: from 4 to 3.99 it goes to 3.9901, since 3.99 - 4 is a
     little less than 0.01. Asking for a slightly larger difference reaches the target.
     """
-    missed = {name: asked[name] - reached.get(name, 0.0) for name in asked}
+    missed = {name: requested[name] - reached.get(name, 0.0) for name in requested}
     return {
-        name: max(0.0, asked[name] + math.copysign(0.4 * _STEP, off))
+        name: max(0.0, requested[name] + math.copysign(0.4 * _STEP, off))
         for name, off in missed.items()
         if 0.5 * _STEP < abs(off) < 1.5 * _STEP
     }

@@ -60,14 +60,16 @@ class RayKeyValueStore:
         return bool(_answer(self._gcs.internal_kv_del, key.encode(), False, self._namespace))
 
     def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
-        asked = {one: self._worker(one) for one in set(worker_ids)}
-        if not any(one.is_alive for one in asked.values()):
-            return frozenset(asked)
+        records = {one: self._worker(one) for one in set(worker_ids)}
+        if not any(one.is_alive for one in records.values()):
+            return frozenset(records)
         # When a node dies, Ray does not report that its processes died.
         nodes = _answer(self._gcs.get_all_node_info)
         alive = {node_id.binary() for node_id, node in nodes.items() if node.state == GcsNodeInfo.ALIVE}
         return frozenset(
-            worker_id for worker_id, one in asked.items() if not one.is_alive or one.worker_address.node_id not in alive
+            worker_id
+            for worker_id, one in records.items()
+            if not one.is_alive or one.worker_address.node_id not in alive
         )
 
     def _worker(self, worker_id: str) -> Any:

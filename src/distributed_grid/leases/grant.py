@@ -57,7 +57,7 @@ def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> Grant | Refused:
 def check_names(ask: Ask, nodes: NodeTable) -> None:
     """Raise `NotFound` if the target is unknown or not connected, or the source is unknown."""
     connected(nodes, ask.target)
-    for kind, _ in ask.asked:
+    for kind, _ in ask.requested:
         has = {name for node in nodes.values() for name in node.base}
         if kind not in (*BUILT_IN, *has):
             raise UnknownResource(
@@ -96,8 +96,8 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
         priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
         options = {"--source": ask.source, "--delivery": ask.delivery, "--priority": priority}
         given = [f" {option} {value}" for option, value in options.items() if value is not None]
-        asked = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
-        helps.append(f"let it wait in the queue: grid resource-sharing request {asked}")
+        requested = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
+        helps.append(f"let it wait in the queue: grid resource-sharing request {requested}")
     said = "; or ".join(helps) or "To see what is free and what waits: grid cluster status"
     return said[0].upper() + said[1:]
 

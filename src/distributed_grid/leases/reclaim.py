@@ -105,18 +105,18 @@ def take_what_is_due(p: EngineContext) -> bool:
     return bool(due)
 
 
-async def take_reply(p: EngineContext, asked: Lease, reply: Reply, *, who: str) -> None:
+async def take_reply(p: EngineContext, noticed: Lease, reply: Reply, *, who: str) -> None:
     """Carry out the holder's answer to its notice; raises `Refused` if it cannot be done.
 
     An answer that arrives after the notice is over gives nothing up: the amount has been taken, or given, by then.
     """
-    lease = p.ledger.get(asked.id)
+    lease = p.ledger.get(noticed.id)
     if lease is None or reply == Reply():
         return
     if reply.checkpointed:
         lease = note_checkpoint(p, lease, who=who)
     try:
-        if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(asked.notice):
+        if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(noticed.notice):
             units = lease.units if reply.release else min(reply.give_up, lease.units)
             part = part_to_give(p, lease, units, part_id(None), who=who)
             # A program inside whose hook gives the lease up is done: it ends now, not at the deadline.

@@ -101,8 +101,8 @@ class Adoption:
         live = [lease for lease in kept.leases if not is_over(lease, p.now()) and p.ledger.get(lease.id) is None]
         if live:
             message = (
-                f"The {_name(kept)} has {_boosts(len(live))} in this GRID_HOME, not applied to this one, "
-                f"{p.identity.name!r}. Kept in {kept.path.name} until that cluster is started here again. "
+                f"The {_name(kept)} has {_boosts(len(live))} in this GRID_HOME, which do not apply to this cluster, "
+                f"{p.identity.name!r}. They are kept in {kept.path.name} until that cluster is started here again. "
                 "To adopt those that fit here: stop grid, then start it with --adopt"
             )
             self._not_ours(p, message)

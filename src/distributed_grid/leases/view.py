@@ -63,7 +63,7 @@ def shortened(texts: Sequence[str]) -> list[str]:
 
 
 def ending_of(lease: Lease) -> BoostEnding | None:
-    """Why a lease ends or is asked for, by whom, for whom and by when; None while it is not asked for."""
+    """Why a lease is being returned or reclaimed, by whom, for whom and by when; None while it is neither."""
     reason = lease.notice.reason if lease.notice is not None else lease.release_reason
     return ending_dict(
         lease.ending,

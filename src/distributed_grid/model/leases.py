@@ -116,7 +116,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Asks the holder to give something up by itself; after the deadline it is taken."""
+    """Asks the holder of a lease to give something up by itself; at the deadline, grid takes it."""
 
     units: int
     """How much is enough."""

@@ -111,7 +111,7 @@ def notice_in(boost: Boost) -> ReclaimNotice | None:
 def reply_of(kind: str, data: object) -> Reply:
     """The meaning of a hook's JSON; `ValueError` says why it has none."""
     if not isinstance(data, Mapping):
-        raise ValueError("the answer is no JSON object")
+        raise ValueError("the answer is not a JSON object")
     if unknown := [str(word) for word in data if word not in _WORDS]:
         raise ValueError(f"the answer says {unknown[0][:40]!r}, which is unknown; use one of {', '.join(_WORDS)}")
     amount = _said("give_up", partial(amount_or_none, kind), data.get("give_up", 0))

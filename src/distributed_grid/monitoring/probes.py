@@ -53,9 +53,9 @@ class _Handle:
     since: float
     up: object
     """A reference to its first answer; None once that came."""
-    asked: Any | None = None
+    requested: Any | None = None
     """A reference to a requested reading that has not come."""
-    asked_at: float = 0.0
+    requested_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -127,16 +127,16 @@ class Probes:
         """
         now = self.clock()
         self._drop_late_answers()
-        fresh = {node_id: probe for node_id, probe in self._handles.items() if probe.asked is None}
+        fresh = {node_id: probe for node_id, probe in self._handles.items() if probe.requested is None}
         for probe in fresh.values():
-            probe.asked, probe.asked_at = probe.actor.read.remote(), now
-        references = [probe.asked for probe in fresh.values()]
+            probe.requested, probe.requested_at = probe.actor.read.remote(), now
+        references = [probe.requested for probe in fresh.values()]
         done = set(ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]) if references else set()
         found: dict[NodeId, Reading | Unread] = {}
         for node_id in self._wanted:
             if node_id not in self._handles:
                 found[node_id] = Unread(self._why_none(node_id))
-            elif self._handles[node_id].asked in done:
+            elif self._handles[node_id].requested in done:
                 found[node_id] = self._answer(node_id)
             else:
                 found[node_id] = Unread(self._why_late(self._handles[node_id]))
@@ -155,9 +155,9 @@ class Probes:
 
     def pids(self, timeout_s: float) -> dict[NodeId, int]:
         """The process ids of the probes that answer in time."""
-        asked = {probe.actor.about.remote(): node_id for node_id, probe in self._handles.items()}
-        done = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []
-        answers = {asked[reference]: _result(reference) for reference in done}
+        requested = {probe.actor.about.remote(): node_id for node_id, probe in self._handles.items()}
+        done = ray.wait(list(requested), num_returns=len(requested), timeout=timeout_s)[0] if requested else []
+        answers = {requested[reference]: _result(reference) for reference in done}
         return {node_id: said["pid"] for node_id, said in answers.items() if isinstance(said, dict)}
 
     def stop(self) -> int:
@@ -218,17 +218,17 @@ class Probes:
         self._handles[node_id] = _Handle(started, self.clock(), started.about.remote())
 
     def _drop_late_answers(self) -> None:
-        late = {probe.asked: node_id for node_id, probe in self._handles.items() if probe.asked is not None}
+        late = {probe.requested: node_id for node_id, probe in self._handles.items() if probe.requested is not None}
         done = ray.wait(list(late), num_returns=len(late), timeout=0)[0] if late else []
         for reference in done:
             node_id = late[reference]
-            self._handles[node_id].asked = None
+            self._handles[node_id].requested = None
             self._judge(node_id, _result(reference))
 
     def _answer(self, node_id: NodeId) -> Reading | Unread:
         probe = self._handles[node_id]
-        said = _result(probe.asked)
-        probe.asked = None
+        said = _result(probe.requested)
+        probe.requested = None
         if (why := self._judge(node_id, said)) is not None:
             return Unread(why)
         self._failures.pop(node_id, None)
@@ -254,9 +254,9 @@ class Probes:
         self._drop_late_answers()
         now = self.clock()
         hung = {
-            node_id: now - probe.asked_at
+            node_id: now - probe.requested_at
             for node_id, probe in self._handles.items()
-            if probe.asked is not None and now - probe.asked_at > self.hung_s
+            if probe.requested is not None and now - probe.requested_at > self.hung_s
         }
         for node_id, silent_s in hung.items():
             self._failed(node_id, f"it had not answered for {silent_s:.0f} s, and is replaced")
@@ -271,7 +271,7 @@ class Probes:
     def _why_late(self, probe: _Handle) -> str:
         if probe.up is not None and not ray.wait([probe.up], timeout=0)[0]:
             return "its probe is still starting"
-        return f"its probe has not answered for {self.clock() - probe.asked_at:.0f} s"
+        return f"its probe has not answered for {self.clock() - probe.requested_at:.0f} s"
 
 
 @cache

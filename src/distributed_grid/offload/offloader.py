@@ -68,7 +68,7 @@ class Offloading:
         if key is not None and (earlier := self._p.ledger.with_key(f"{KEY}{key}")) is not None:
             if (known := self.processes.get(earlier.id)) is not None:
                 return None, known
-            raise Unavailable("An earlier attempt of this move is still in progress", try_next="Retry in a moment.")
+            raise Unavailable("An earlier attempt at this move is still in progress", try_next="Retry in a moment.")
         move = await self.plan(request, asker)
         with self._refusals_noted(request, asker):
             self._check_room(asker)

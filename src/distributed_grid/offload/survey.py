@@ -28,17 +28,17 @@ class ProcessSurvey:
     async def heavy(self, node: NodeName | None = None) -> Survey:
         """The heavy processes of one node, or of all nodes."""
         nodes = await self.nodes()
-        asked = [connected(nodes, node).name] if node is not None else [one.name for one in nodes.alive]
-        if not asked:
+        queried = [connected(nodes, node).name] if node is not None else [one.name for one in nodes.alive]
+        if not queried:
             return (), (), ()
         speak = speakers(nodes)
-        wanted = {nodes[name].node_id: name in speak for name in asked}
+        wanted = {nodes[name].node_id: name in speak for name in queried}
         answers = await threads.SLOW.run(self._processes.scan, wanted)
         found = self._facts(nodes, answers)
         there = await self.elsewhere(nodes, [facts for facts in found if not obstacles_here(facts)])
-        rules = rules_for(self._p, ask_for(OffloadingRecommendation(asked[0], 1.0, 0)))
+        rules = rules_for(self._p, ask_for(OffloadingRecommendation(queried[0], 1.0, 0)))
         movable, stuck = recommend(found, nodes, there, self._p.ledger.usage, rules)
-        silent = tuple(name for name in asked if nodes[name].node_id not in answers)
+        silent = tuple(name for name in queried if nodes[name].node_id not in answers)
         return movable, stuck, silent
 
     async def one(self, pid: int, node: NodeName | None) -> ProcessFacts:

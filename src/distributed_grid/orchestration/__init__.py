@@ -1,1 +1,1 @@
-"""The classes of the founding documents at the paths that those documents name; they live in `sdk`."""
+"""The classes of the first design documents, at the paths that those documents name; they live in `sdk`."""

@@ -199,7 +199,7 @@ class BoostService:
         if lease.state is LeaseState.RELEASED:
             lease = replace(lease, warnings=())  # they no longer apply
         if not written and p.unwritten is not None:
-            warning = f"{p.unwritten}; if the controller restarts before that is fixed, this boost is there again"
+            warning = f"{p.unwritten}; if the controller restarts before that is fixed, this boost comes back"
             lease = replace(lease, warnings=(*lease.warnings, warning))
         return lease
 

@@ -76,11 +76,11 @@ class KnownRuns:
     def end(self, name: str, within_s: float | None) -> None:
         """Ask a run to end, and wait until it has. Raises if it has not after `within_s`; None: no limit."""
         deadline = None if within_s is None else time.monotonic() + within_s
-        asked = False
+        is_requested = False
         while (seen := self._seen(name)) is not None and not is_over(seen):
-            if not asked:
+            if not is_requested:
                 self._records.send_command(name, down=True)
-                asked = True
+                is_requested = True
             if within_s is not None and deadline is not None and time.monotonic() >= deadline:
                 raise not_ended(seen, within_s)
             time.sleep(_LOOK_S)

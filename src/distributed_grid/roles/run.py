@@ -133,7 +133,7 @@ class Run:
         there = self._runs.register(self._supervisor.record())
         if there is not None:
             raise RoleRunInUse(
-                f"There is a run {self.name} already, {there['state']} since {there['began_at']}",
+                f"A run named {self.name} already exists and is {there['state']}, since {there['began_at']}",
                 try_next=f"Use another name, or end that one: grid roles down {self.name}",
             )
 

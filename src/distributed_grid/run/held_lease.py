@@ -47,10 +47,10 @@ class Wanted:
 
     def body(self, target: str, label: str) -> BoostRequest:
         """The request for the lease."""
-        asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
+        amounts = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
         return reservation(
             target,
-            asked or {CPU: "1"},
+            amounts or {CPU: "1"},
             priority=self.priority,
             duration_seconds=DEFAULT_DURATION_S if self.duration is None else self.duration,
             source_node=self.source,

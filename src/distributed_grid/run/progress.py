@@ -108,13 +108,13 @@ class Progress:
         return f"{self.cpu_seconds:.0f} of {has} CPU seconds used" if has else ""
 
     def _watch(self) -> None:
-        asked = time.monotonic()
+        began = time.monotonic()
         self._look()
         now = time.monotonic()
         if self.work is not None:
             self.cpu_seconds += self.work["cpus_in_use"] * (now - self._watched_at)
         self._watched_at = now
-        self._pause_s = max(EVERY_S, _ASKING_COSTS * (now - asked))
+        self._pause_s = max(EVERY_S, _ASKING_COSTS * (now - began))
         self._show(self.line())
 
     @property

@@ -1,4 +1,4 @@
-"""One run, from its lease to its exit code, with a private Ray cluster if asked for.
+"""One run, from its lease to its exit code, with a private Ray cluster if requested.
 
 Whatever happens, the lease is released and nothing is left over.
 """

@@ -281,6 +281,6 @@ class Scheduling:
             if not task.request.wait or task.id in self.flights:
                 continue
             if left := self.flights.left_over(task):
-                await self.leases.give_back(left, "its task has no place with it", who=task.who)
+                await self.leases.give_back(left, "its task could not be placed with it", who=task.who)
             if task.request.count == 1 and not self.leases.of(task.id, who=task.who) and task.id in self.state.tasks:
                 await self.leases.join(task)

@@ -96,8 +96,8 @@ class Backend:
 
     async def ask(self, call: Callable[Concatenate[GridClient, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """One call of the client, such as `ask(GridClient.boost, boost_id)`."""
-        asked = partial(call, self._client, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+        bound = partial(call, self._client, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, bound)
 
     def snapshots(self) -> dict[NodeName, NodeSnapshot]:
         if self._engine is None:
@@ -169,13 +169,13 @@ class InProcess:
             raise Unreachable(f"no answer in {answer_s:g} s") from None
 
     async def _answer(self, scope: Scope, content: bytes) -> Answer:
-        asked = [content]
+        unread = [content]
         status, parts = 0, []
 
         async def receive() -> Message:
-            if not asked:
+            if not unread:
                 await asyncio.Event().wait()  # the caller stays until it has its answer
-            return {"type": "http.request", "body": asked.pop(), "more_body": False}
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
         async def send(message: Message) -> None:
             nonlocal status

@@ -169,7 +169,7 @@ class ResourceBoostRequest:
     ends_with: str | None = None
     """A Ray process, by its `ray.get_runtime_context().get_worker_id()`. The boost ends when that process is gone."""
     reclaim_url: str | None = None
-    """The URL to ask before the boost is reclaimed for another request."""
+    """The URL to notify before the boost is reclaimed."""
     on_reclaim: OnReclaim | None = None
     """Called instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
     False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
@@ -216,7 +216,7 @@ class ResourceBoost:
     team: str = DEFAULT_TEAM
     cause: str = "asked"
     notice: ReclaimNotice | None = None
-    """Its holder is asked to give something up."""
+    """The reclaim notice that its holder has, if any."""
     checkpointed_at: datetime | None = None
     resources: dict[str, float] = field(default_factory=dict)
     """All that is lent: what was requested, and what a reservation brings along."""

@@ -102,7 +102,7 @@ class EnhancedOffloadingExecutor(Connected):
         if given.process is not None:
             return await self._moved.move(given, backend)
         if (given.command is None) == (given.function is None):
-            raise InvalidRequest("A recommendation has a process, a command or a function")
+            raise InvalidRequest("A recommendation must have a process, a command or a function")
         work = (
             command_work(given.command) if given.command is not None else Work(given.function, given.args, given.kwargs)
         )

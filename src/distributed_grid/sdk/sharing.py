@@ -74,7 +74,7 @@ class ResourceSharingManager(Connected):
         met or released. An invalid request (an unknown node, a negative amount) raises its `GridError`.
         """
         minutes = None if duration_minutes is None else float(duration_minutes) * 60
-        asked = request_body(
+        request = request_body(
             node_id,
             {str(resource_type): str(amount)},
             priority=str(priority),
@@ -82,7 +82,7 @@ class ResourceSharingManager(Connected):
             source_node=source,
             delivery=delivery,
         )
-        body: AllocationRequest = {**asked, "wait_seconds": wait}
+        body: AllocationRequest = {**request, "wait_seconds": wait}
         found = await self._ask(GridClient.request_allocation, body, idempotency_key=idempotency_key)
         return found["request_id"]
 

@@ -115,7 +115,7 @@ def _parse(data: bytes, path: Path) -> tuple[StoredToken, ...]:
 
 def _token(entry: object) -> StoredToken:
     if not isinstance(entry, dict):
-        raise ValueError("an entry is not a token: it is no object")
+        raise ValueError("an entry is not a token: it is not an object")
     try:
         digest = bytes.fromhex(entry["sha256"])
         if len(digest) != 32 or not is_token_id(entry["id"]):

@@ -27,7 +27,7 @@ class AuditFinding(TypedDict):
 
 
 class LeftFinding(AuditFinding):
-    left_because: Annotated[str | None, Field(description="Why a repair left it")]
+    left_because: Annotated[str | None, Field(description="Why the repair left this finding")]
 
 
 class AuditReport(TypedDict):

@@ -1,4 +1,4 @@
-"""Boosts: asking for them, giving them back, and what runs inside them."""
+"""Boosts: requests for them, their return, and what runs inside them."""
 
 from typing import Annotated, NotRequired
 
@@ -9,7 +9,7 @@ from distributed_grid.wire.values import Amount, Amounts, Line, Name, Word, requ
 
 
 class RequestedAmount(TypedDict):
-    """What every request for capacity must say."""
+    """What every request for capacity must state."""
 
     target_node: Name
     resource_type: Name
@@ -17,7 +17,7 @@ class RequestedAmount(TypedDict):
 
 
 class RequestedBounds(TypedDict):
-    """What bounds a request, in a plan of it, too."""
+    """The bounds of a request, also of one that is only planned."""
 
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="Default 3600")]]
@@ -26,7 +26,7 @@ class RequestedBounds(TypedDict):
 
 
 class PlannedRequest(RequestedAmount, RequestedBounds):
-    """What a request for capacity says. Its meaning is checked in one place, below the API."""
+    """What a request for capacity states. Its meaning is checked in one place, below the API."""
 
 
 class RequestedTerms(RequestedBounds):
@@ -37,13 +37,13 @@ class RequestedTerms(RequestedBounds):
     reclaim_url: NotRequired[
         Annotated[
             Line | None,
-            Field(description="URL to notify before it is reclaimed; watch: if the holder watches for the notice"),
+            Field(description="The URL to notify before the boost is reclaimed; `watch:` if the holder watches for it"),
         ]
     ]
     along: NotRequired[
         Annotated[
             dict[Name, Amount] | None,
-            Field(max_length=16, description="What the same lender gives with it, by kind; it is then reserved"),
+            Field(max_length=16, description="What the same lender lends with it, by kind; the boost is then reserved"),
         ]
     ]
     purpose: NotRequired[
@@ -51,7 +51,7 @@ class RequestedTerms(RequestedBounds):
             Word, Field(description="boost (the default); run or task: the lease of one program, which ends with it")
         ]
     ]
-    label: NotRequired[Annotated[Line, Field(description="What runs in it; 200 characters of it are kept")]]
+    label: NotRequired[Annotated[Line, Field(description="What runs in it; the first 200 characters are kept")]]
     own_too: NotRequired[
         Annotated[bool, Field(description="The target may reserve it on itself if no other node lends it")]
     ]
@@ -59,14 +59,14 @@ class RequestedTerms(RequestedBounds):
         Annotated[
             str | None,
             Field(
-                max_length=56, description="A Ray process, by its worker id: when Ray says it is gone, the boost ends"
+                max_length=56, description="The worker id of a Ray process: when Ray reports it as gone, the boost ends"
             ),
         ]
     ]
 
 
 class RequestedBoost(RequestedAmount, RequestedTerms):
-    """A boost that is asked for, whether the caller waits for it or not."""
+    """A requested boost, whether the caller waits for it or not."""
 
 
 class BoostOptions(RequestedTerms):
@@ -93,7 +93,7 @@ class RenewRequest(TypedDict):
 
 
 class BoostNotice(TypedDict):
-    """At the deadline grid takes what the holder has not released."""
+    """A reclaim notice: at the deadline, grid takes what the holder has not released."""
 
     amount: float | int
     reason: str
@@ -121,7 +121,7 @@ class BoostEnding(TypedDict):
             "file_removed, ended_before or stopped"
         ),
     ]
-    by: Annotated[str, Field(description="Who requested it: a user, or grid by its policy")]
+    by: Annotated[str, Field(description="The user who requested the return, or grid by its policy")]
     reason: str
     asked_at: str | None
     deadline: Annotated[str | None, Field(description="The end of the grace period, which counts from asked_at")]
@@ -144,12 +144,12 @@ class ReclaimMessage(BoostNotice):
 
 
 class BoostTerms(TypedDict):
-    """What the request for a boost stated, and who made it."""
+    """What the request for a boost stated, and its requester."""
 
     requester: Annotated[str, Field(description='The requester; "grid" for boosts that grid made by itself')]
     team: str
-    cause: Annotated[str, Field(description="asked; pressure, demand or forecast, if grid made it by itself")]
-    purpose: Annotated[str, Field(description="boost; run or task: the lease of one program, which ends with it")]
+    cause: Annotated[str, Field(description="asked: on request; pressure, demand or forecast: by grid itself")]
+    purpose: Annotated[str, Field(description="boost; run, task or roles: the lease of a program, which ends with it")]
     label: Annotated[str, Field(description="What runs in it")]
 
 
@@ -166,7 +166,7 @@ class Boost(BoostTerms):
     allocated_at: str
     expires_at: str
     placement_group: str | None
-    notice: Annotated[BoostNotice | None, Field(description="What its holder is asked to give up")]
+    notice: Annotated[BoostNotice | None, Field(description="The reclaim notice that its holder has")]
     checkpointed_at: Annotated[str | None, Field(description="When its holder last reported a checkpoint")]
     resources: Annotated[Amounts, Field(description="Everything that is lent, including companions of a reservation")]
     ending: Annotated[BoostEnding | None, Field(description="Why it is being returned, for whom and by when")]
@@ -198,41 +198,39 @@ class RayDriver(TypedDict):
 
     job_id: str
     pid: int
-    address: Annotated[str, Field(description="of its machine")]
-    began_at: Annotated[float, Field(description="in seconds since 1970")]
-    run_id: Annotated[str, Field(description="empty if it belongs to no run, or does not say")]
-    is_hooked: Annotated[bool, Field(description="the hook is in it, which puts its work into the run's lease")]
+    address: Annotated[str, Field(description="The IP address of its machine")]
+    began_at: Annotated[float, Field(description="Seconds since 1970")]
+    run_id: Annotated[str, Field(description="Empty if the job names no run")]
+    is_hooked: Annotated[bool, Field(description="Whether the hook, which puts its work into the lease, runs in it")]
 
 
 class JobsWork(TypedDict):
-    """The tasks of some Ray jobs, and which of them are not in the boost."""
+    """The tasks and actors of some Ray jobs, and which of them run outside the boost."""
 
     running: int
     waiting: int
     done: int
     failed: int
     actors: int
-    outside: Annotated[dict[str, int], Field(description="how many, by name")]
+    outside: Annotated[dict[str, int], Field(description="How many run outside the boost, by name")]
     unplaced: Annotated[
-        int, Field(description="of the waiting tasks and the actors not yet started: those that wait for room")
+        int, Field(description="How many of the waiting tasks and of the actors that have not started wait for room")
     ]
     held_by_actors: Annotated[float, Field(description="CPUs of the boost that actors hold until they end")]
-    cpus_in_use: Annotated[float, Field(description="of the boost's, now")]
+    cpus_in_use: Annotated[float, Field(description="CPUs of the boost in use now")]
     waits_for_its_actors: Annotated[
-        bool, Field(description="some wait for room, and the jobs' own actors hold all CPUs in use")
+        bool, Field(description="True if work waits for room, and the jobs' own actors hold all CPUs that are in use")
     ]
 
 
 class WorkStatus(JobsWork):
-    drivers: Annotated[list[RayDriver], Field(description="of all Ray jobs that began after `since`")]
+    drivers: Annotated[list[RayDriver], Field(description="The drivers of all Ray jobs that began after `since`")]
 
 
 @request
 class ProgramRequest(TypedDict):
-    label: NotRequired[Annotated[str, Field(max_length=200, description="What it is called in boost status")]]
-    is_inside: NotRequired[
-        Annotated[bool, Field(description="false: only a shell is open, and nothing runs in it now")]
-    ]
+    label: NotRequired[Annotated[str, Field(max_length=200, description="Its name in the boost's status")]]
+    is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, and nothing runs in it now")]]
 
 
 class ProgramAnswer(TypedDict):
@@ -244,7 +242,7 @@ class ProgramAnswer(TypedDict):
 
 @request
 class RayletRequest(TypedDict):
-    head_address: Annotated[str, Field(max_length=200, description="HOST:PORT of the Ray that it joins")]
+    head_address: Annotated[str, Field(max_length=200, description="HOST:PORT of the Ray head that it joins")]
 
 
 @request

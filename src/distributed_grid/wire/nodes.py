@@ -17,7 +17,7 @@ class NodePressure(TypedDict):
     cpu: float
     memory: float
     gpu: float | None
-    own_cpu: Annotated[float | None, Field(description="by its own processes; null where it has its machine to itself")]
+    own_cpu: Annotated[float | None, Field(description="Of its own processes; null if its machine has no other node")]
     own_memory: float | None
 
 
@@ -32,7 +32,7 @@ class MeasuredHost(TypedDict):
     swap_used: int
     load: list[float]
     disk_total: Annotated[
-        int, Field(description="of the file system to which its Ray spills objects; 0: it was not measured")
+        int, Field(description="The size of the file system to which its Ray spills objects; 0: not measured")
     ]
     disk_used: int
 
@@ -92,30 +92,30 @@ class LogicalNode(TypedDict):
     node_id: str
     alive: bool
     is_head: bool
-    labels: Annotated[dict[str, str], Field(description="the Ray labels of the node")]
+    labels: Annotated[dict[str, str], Field(description="The Ray labels of the node")]
     base: Amounts
     total: Amounts
     used: Amounts
     free: Amounts
     lent: Amounts
     borrowed: Amounts
-    withheld: Annotated[Amounts, Field(description="free for Ray, and not lent since programs outside Ray use it")]
-    warnings: Annotated[list[str], Field(description="what was measured in use on it that Ray does not count")]
+    withheld: Annotated[Amounts, Field(description="Free for Ray, but not lent, since programs outside Ray use it")]
+    warnings: Annotated[list[str], Field(description="Measured use that Ray does not count")]
 
 
 class NodeLending(TypedDict):
-    """Facts for planners of roles, as the next request would be decided."""
+    """What the node can lend, by the same rules as the decision about the next request."""
 
-    lendable: Annotated[Amounts, Field(description="what it could lend to others now, headroom and limits included")]
-    closed: Annotated[str | None, Field(description="why none of its capacity is available now, even to its own work")]
+    lendable: Annotated[Amounts, Field(description="What it could lend to others now, after headroom and limits")]
+    closed: Annotated[str | None, Field(description="Why none of its capacity is available now, even to its own work")]
     gpu_parts: Annotated[
-        list[float | int], Field(description="parts of GPUs that placement groups hold; each is on one device")
+        list[float | int], Field(description="Parts of GPUs that placement groups hold; each is on one device")
     ]
 
 
 class NodeStatus(LogicalNode, NodeLending, MeasuredNode):
     state: Annotated[
-        str, Field(description="ok; starting, until its first measurement; stale, if its probe stopped answering; down")
+        str, Field(description="ok; starting: not measured yet; stale: its probe is silent; down: not in the cluster")
     ]
 
 
@@ -144,7 +144,7 @@ class RecentHistory(TypedDict):
 
 
 class ListedNode(NodeStatus):
-    history: NotRequired[Annotated[RecentHistory, Field(description="only with ?history=N")]]
+    history: NotRequired[Annotated[RecentHistory, Field(description="Only with ?history=N")]]
 
 
 class NodeList(TypedDict):
@@ -161,13 +161,13 @@ class SuggestionStatus(TypedDict):
     cause: Annotated[str, Field(description="pressure, demand or forecast")]
     what: str
     reason: str
-    confidence: Annotated[float, Field(description="0 to 1: that the node is, or will be, short of it")]
+    confidence: Annotated[float, Field(description="The probability, 0 to 1, that the node is or will be short of it")]
     how_sure: str
-    in_seconds: Annotated[float | None, Field(description="when; null: it is so now")]
-    amount: Annotated[float | int | None, Field(description="what can be lent; null where no node can")]
+    in_seconds: Annotated[float | None, Field(description="When the node will be short of it; null: it is now")]
+    amount: Annotated[float | int | None, Field(description="How much can be lent; null if no node can lend")]
     source_node: str | None
     command: str | None
-    by_itself: Annotated[bool, Field(description="whether the policy does this by itself, if it lasts")]
+    by_itself: Annotated[bool, Field(description="Whether grid does this without a request if the condition lasts")]
 
 
 class SuggestionList(TypedDict):
@@ -183,17 +183,19 @@ class History(TypedDict):
 class NodeTrend(TypedDict):
     per_minute: float | None
     samples: int
-    covered: Annotated[float, Field(description="the part of the window that was measured")]
+    covered: Annotated[float, Field(description="The part of the window that was measured")]
 
 
 class ForecastAccuracy(TypedDict):
-    """How good such forecasts were."""
+    """The accuracy of past forecasts for this horizon."""
 
     horizon_s: float
-    checked: Annotated[int, Field(description="How many were compared with the outcome")]
+    checked: Annotated[int, Field(description="How many forecasts were compared with the outcome")]
     error: float
-    error_of_now: Annotated[float, Field(description='The error of "it stays as it is now"')]
-    covered: Annotated[float | None, Field(description="The part whose interval contained the outcome")]
+    error_of_now: Annotated[float, Field(description='The error of the forecast "same as now"')]
+    covered: Annotated[
+        float | None, Field(description="The part of the forecasts whose interval contained the outcome")
+    ]
 
 
 class NodeForecast(TypedDict):
@@ -203,7 +205,7 @@ class NodeForecast(TypedDict):
     high: float
     confidence: float
     enough_history: Annotated[
-        bool, Field(description="whether enough such forecasts have come due for an interval; else it is 0 to 1")
+        bool, Field(description="False: too few forecasts have come due for an interval, so it is 0 to 1")
     ]
     accuracy: ForecastAccuracy | None
 
@@ -214,18 +216,18 @@ class NodeOutlook(TypedDict):
     history: History
     trends: Annotated[
         dict[str, dict[str, NodeTrend]],
-        Field(description="per kind and window: slope per minute, and how much it rests on"),
+        Field(description="Per kind and window: the slope per minute, and how much data it uses"),
     ]
     forecast: Annotated[
         dict[str, NodeForecast | None],
-        Field(description="per kind: value, interval, and how good such forecasts were; or null"),
+        Field(description="Per kind: value, interval and past accuracy; or null"),
     ]
     pressed: list[str]
     demand: list[DemandStatus]
 
 
 class OneNode(NodeStatus, NodeOutlook, ListedBoosts):
-    """One node with all that is known of it, and its boosts."""
+    """Everything that grid knows about one node, and its boosts."""
 
 
 class NodesSeen(TypedDict):
@@ -237,7 +239,7 @@ class NodesSeen(TypedDict):
 class ClusterSeen(NodesSeen, QueueHead):
     """The cluster, without the controller's location."""
 
-    cluster: Annotated[str, Field(description="its name in the configuration")]
+    cluster: Annotated[str, Field(description="The cluster's name in the configuration")]
     boosts: BoostList
     problems: list[str]
     cordoned: Annotated[list[str], Field(description="Nodes that are cordoned: they lend and borrow nothing")]
@@ -251,5 +253,5 @@ class ControllerPlace(TypedDict):
 
 class ClusterStatus(ClusterSeen):
     ray_address: str
-    ray_auth_mode: Annotated[str, Field(description="`token` if Ray asks for one, else `disabled`")]
+    ray_auth_mode: Annotated[str, Field(description="`token` if Ray requires a token, else `disabled`")]
     controller: ControllerPlace

@@ -16,7 +16,7 @@ class OffloadRequest(TypedDict):
 
     pid: Annotated[int, Field(ge=1, le=2**31 - 1)]
     node: NotRequired[
-        Annotated[Name | None, Field(description="Where it is; needed if several nodes have such a process")]
+        Annotated[Name | None, Field(description="The process's node; needed if several nodes have such a pid")]
     ]
     created_at: NotRequired[
         Annotated[
@@ -32,7 +32,7 @@ class OffloadRequest(TypedDict):
     env: NotRequired[
         Annotated[
             list[EnvironmentEntry],
-            Field(max_length=200, description="NAME: copy it, though it is not on the list; NAME=VALUE: set it"),
+            Field(max_length=200, description="NAME: also copy this variable; NAME=VALUE: set it"),
         ]
     ]
     cpus: NotRequired[Annotated[Amount | None, Field(description="Instead of what was measured")]]
@@ -64,18 +64,18 @@ class OffloadProcess(TypedDict):
 
     pid: int
     created_at: Annotated[
-        float, Field(description="Seconds after its machine's boot: with the pid it names one process for good")
+        float, Field(description="Seconds since its machine booted; with the pid, it identifies one process")
     ]
     node: str
     name: str
     kind: str
-    command: Annotated[list[str], Field(description="Without what looks like a secret")]
+    command: Annotated[list[str], Field(description="The command line; arguments that look like secrets are hidden")]
     cwd: str
     user: str
     age_seconds: float
-    cpu: Annotated[float, Field(description="Cores in use, with all that it started")]
-    cpu_wanted: Annotated[float, Field(description="Cores that it would use if none were busy")]
-    memory: Annotated[float, Field(description="GB, likewise")]
+    cpu: Annotated[float, Field(description="Cores that it and the processes that it started use")]
+    cpu_wanted: Annotated[float, Field(description="Cores that they would use if enough were idle")]
+    memory: Annotated[float, Field(description="GB that they use")]
     gpus: int
     gpu_memory: float | None
     gpu_utilisation: float | None
@@ -83,7 +83,7 @@ class OffloadProcess(TypedDict):
 
 
 class OffloadCandidate(OffloadProcess):
-    destination: Annotated[str | None, Field(description="Where it would go")]
+    destination: Annotated[str | None, Field(description="The node to which it would move; null: it cannot move")]
     needs: OffloadNeeds
     confidence: float
     reason: str
@@ -131,8 +131,8 @@ class OffloadedProcess(TypedDict):
 
 
 class OffloadAnswer(TypedDict):
-    plan: Annotated[OffloadPlan | None, Field(description="What was or would be done; none for a repeated request")]
-    offload: Annotated[OffloadedProcess | None, Field(description="What runs now; none for a dry run")]
+    plan: Annotated[OffloadPlan | None, Field(description="What was or would be done; null for a repeated request")]
+    offload: Annotated[OffloadedProcess | None, Field(description="The moved process; null for a dry run")]
 
 
 class OffloadStatus(TypedDict):
@@ -141,8 +141,8 @@ class OffloadStatus(TypedDict):
 
 class LogPiece(TypedDict):
     text: str
-    next: Annotated[int, Field(description="Where the next piece begins")]
-    more: Annotated[bool, Field(description="Whether more was there already when this piece was read")]
+    next: Annotated[int, Field(description="The offset at which the next piece begins")]
+    more: Annotated[bool, Field(description="Whether the log was longer when this piece was read")]
 
 
 class OffloadLog(LogPiece):

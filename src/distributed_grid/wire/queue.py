@@ -25,7 +25,7 @@ class PlanRequest(PlannedRequest):
 
 class QueuedRequest(TypedDict):
     request_id: str
-    position: Annotated[int | None, Field(description="1 is next; null where it was not looked at yet")]
+    position: Annotated[int | None, Field(description="1 is next; null: not planned yet")]
     target_node: str
     resource_type: str
     amount: float | int
@@ -37,9 +37,7 @@ class QueuedRequest(TypedDict):
     waited_seconds: float
     until: str | None
     reason: Annotated[str, Field(description="What it waits for")]
-    expected_start: Annotated[
-        str | None, Field(description="From the known ends of boosts; null if there is no estimate")
-    ]
+    expected_start: Annotated[str | None, Field(description="By the known ends of boosts; null: no estimate")]
     expected_source: str | None
 
 
@@ -52,11 +50,11 @@ class QueueHead(TypedDict):
     """Part of every status."""
 
     waiting: Annotated[int, Field(description="How many requests wait in grid's own queue")]
-    queue: Annotated[list[QueuedRequest], Field(description="The first of them, as `GET /requests` has them")]
+    queue: Annotated[list[QueuedRequest], Field(description="The first of these requests, as in `GET /requests`")]
 
 
 class Allocation(TypedDict):
-    request_id: Annotated[str, Field(description="Of the request, and of the boost that it becomes")]
+    request_id: Annotated[str, Field(description="The id of the request, and of the boost that it becomes")]
     state: Annotated[str, Field(description="waiting, cancelled, or the boost's state")]
     waiting: QueuedRequest | None
     boost: Boost | None
@@ -74,7 +72,7 @@ class Victim(TypedDict):
     target_node: str
     resource_type: str
     amount: float | int
-    takes: Annotated[float | int, Field(description="How much of it would be taken back")]
+    takes: Annotated[float | int, Field(description="How much of the boost would be reclaimed")]
     priority: str
     team: str
 
@@ -82,10 +80,10 @@ class Victim(TypedDict):
 class PlannedPreemption(TypedDict):
     source_node: str
     reason: str
-    takes_own: Annotated[bool, Field(description="The request is within what is guaranteed to its team")]
+    takes_own: Annotated[bool, Field(description="True if the request is within its team's guarantee")]
     delivery: str
-    at: Annotated[str, Field(description="When they are asked: now, or when the last of their minimum holds is over")]
-    back_by: Annotated[str, Field(description="When the last of it is returned, whatever its work does")]
+    at: Annotated[str, Field(description="When the reclaim begins: now, or after the last minimum hold")]
+    back_by: Annotated[str, Field(description="When all of it is returned at the latest")]
     victims: list[Victim]
 
 
@@ -126,5 +124,5 @@ class Why(TypedDict):
     summary: str
     facts: list[str]
     nodes: list[NodeVerdict]
-    expected_start: Annotated[str | None, Field(description="Of a request that waits: as in the queue")]
-    ended_at: Annotated[str | None, Field(description="When it ended, by the audit log; null: it has not")]
+    expected_start: Annotated[str | None, Field(description="For a waiting request, as in the queue")]
+    ended_at: Annotated[str | None, Field(description="When it ended, by the audit log; null: it has not ended")]

@@ -1,4 +1,4 @@
-"""Runs of roles. docs/api.md has the meaning."""
+"""Runs of roles. docs/api.md explains the fields."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ class RunOwner(TypedDict):
     pid: int
     job_id: str
     worker_id: str
-    user: Annotated[str, Field(description="To whom the run belongs: the token's user, or that of the process")]
+    user: Annotated[str, Field(description="The owner of the run: the token's user, or the process's user")]
     team: str
 
 
@@ -29,7 +29,7 @@ class RunHeader(TypedDict):
     state: Annotated[
         str, Field(description="starting, running, degraded, stopping, ended, failed, or lost: its owner is gone")
     ]
-    why: Annotated[str, Field(description="Why it failed, is degraded or lost")]
+    why: Annotated[str, Field(description="Why it failed, or is degraded or lost")]
     progress: Annotated[str, Field(description="The progress of its start")]
     owner: Annotated[RunOwner, Field(description="The process that owns it; the run ends with it")]
     began_at: str
@@ -37,7 +37,7 @@ class RunHeader(TypedDict):
 
 
 class RoleRunShort(RunHeader):
-    up: Annotated[int, Field(description="Members that answer")]
+    up: Annotated[int, Field(description="How many members are up")]
     wanted: int
 
 
@@ -47,7 +47,7 @@ class RoleRunList(TypedDict):
 
 class RoleOfRun(TypedDict):
     role: str
-    asked: Annotated[list[int], Field(description="The least and the most")]
+    asked: Annotated[list[int], Field(description="The minimum and the maximum number of members")]
     wanted: int
     up: int
     pool: str | None
@@ -69,11 +69,11 @@ class MemberOfRun(TypedDict):
     state: Annotated[str, Field(description="starting, up, silent, restarting, leaving, gone")]
     restarts: int
     queue: Annotated[int, Field(description="Calls that wait")]
-    running: Annotated[int, Field(description="Calls under way")]
+    running: Annotated[int, Field(description="Calls in progress")]
     pid: int | None
     actor: str
     methods: list[str]
-    concurrency: Annotated[int, Field(description="Calls that it works on at a time")]
+    concurrency: Annotated[int, Field(description="How many calls it handles at a time")]
     why: str
 
 
@@ -110,7 +110,7 @@ class RoleRun(RunRecord):
 
 class RoleRunDown(TypedDict):
     name: str
-    state: Annotated[str, Field(description="Before it was asked")]
+    state: Annotated[str, Field(description="The run's state before this request")]
     removed: Annotated[
-        bool, Field(description="True: the run was over, and its record is removed; false: it was asked to end")
+        bool, Field(description="True: the run was over, and its record is removed; false: its end was requested")
     ]

@@ -10,7 +10,7 @@ from distributed_grid.wire.values import Amount, Amounts, Name, Word, request
 
 @request
 class TaskAffinity(TypedDict):
-    """Near to these, or far from them; each part that is given counts."""
+    """What a task must be near to, or far from; every part that is given applies."""
 
     nodes: NotRequired[Annotated[list[Name], Field(max_length=1000)]]
     labels: NotRequired[Annotated[dict[Name, Name], Field(max_length=100)]]
@@ -38,16 +38,18 @@ class TaskRequest(TypedDict):
     affinity: NotRequired[TaskAffinity | None]
     anti_affinity: NotRequired[TaskAffinity | None]
     tags: NotRequired[Annotated[list[Name], Field(max_length=100)]]
-    deadline_seconds: NotRequired[Annotated[Amount | None, Field(description="It must have started by then")]]
-    duration_seconds: NotRequired[Annotated[Amount | None, Field(description="How long it is expected to take")]]
+    deadline_seconds: NotRequired[
+        Annotated[Amount | None, Field(description="The time within which the task must have started")]
+    ]
+    duration_seconds: NotRequired[Annotated[Amount | None, Field(description="How long the task is expected to take")]]
     count: NotRequired[Annotated[int, Field(ge=1, le=1000, description="Default 1")]]
     wait: NotRequired[Annotated[bool, Field(description="If there is no place now, the task waits for one")]]
 
 
 class TaskPlacement(TypedDict):
-    node: Annotated[str, Field(description="Where it counts as placed: work in a boost is its target's")]
-    delivery: Annotated[str, Field(description="reserve: a lease made for it; boost: part of one that there was")]
-    runs_on: Annotated[str, Field(description="Whose hardware it is")]
+    node: Annotated[str, Field(description="The node that the work counts for: for work in a boost, its target")]
+    delivery: Annotated[str, Field(description="reserve: a lease of its own; boost: room in an existing boost")]
+    runs_on: Annotated[str, Field(description="The node whose hardware the work uses")]
     lease_id: str | None
     boost_id: str | None
     placement_group: str | None
@@ -60,7 +62,7 @@ class TaskAlternative(TypedDict):
 
 
 class TaskDecision(TypedDict):
-    """What is shown beside `members` is the first one's."""
+    """The decision; the place outside `members` is that of the first member."""
 
     task_id: str
     accepted: bool
@@ -73,7 +75,7 @@ class TaskDecision(TypedDict):
         float,
         Field(description="probability (0 to 1) of a start in time on a node that then stays below the high threshold"),
     ]
-    reasons: Annotated[list[str], Field(description="Why there; or, for every node, why not")]
+    reasons: Annotated[list[str], Field(description="Why this node was chosen; or, for every node, why it was not")]
     alternatives: list[TaskAlternative]
     members: list[TaskPlacement]
     queued: bool
@@ -106,7 +108,7 @@ ReliabilityBin = TypedDict(
 
 
 class Calibration(TypedDict):
-    """null while nothing has happened yet."""
+    """How accurate the confidence was; null while there are no outcomes."""
 
     count: int
     base_rate: float | None

@@ -14,10 +14,15 @@ from distributed_grid.wire.values import Amount, Amounts, Word, request
 @request
 class PolicyChange(TypedDict):
     policy: NotRequired[
-        Annotated[Word | None, Field(description="conservative, balanced, aggressive, predictive; or configured")]
+        Annotated[
+            Word | None, Field(description="conservative, balanced, aggressive or predictive; configured: the file's")
+        ]
     ]
     mode: NotRequired[
-        Annotated[Word | None, Field(description="offload_only, share_and_offload, dynamic_balancing; or configured")]
+        Annotated[
+            Word | None,
+            Field(description="offload_only, share_and_offload or dynamic_balancing; configured: the file's"),
+        ]
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tokens: making, listing and revoking them; and the caller's own."""
+"""Tokens: creating, listing and revoking them; and the caller's own."""
 
 from typing import Annotated, NotRequired
 
@@ -10,14 +10,14 @@ from distributed_grid.wire.values import Amount, Word, request
 
 @request
 class TokenRequest(TypedDict):
-    name: Annotated[Word, Field(description="The token's user, as every line of the audit log names it")]
+    name: Annotated[Word, Field(description="The token's user, by the name that the audit log will show")]
     team: NotRequired[Word]
     scopes: NotRequired[Annotated[list[Word], Field(max_length=16, description="view (the default), lend, run, admin")]]
     expires_seconds: NotRequired[Amount | None]
     max_priority: NotRequired[
         Annotated[
             Word | None,
-            Field(description="The highest priority it may ask for; null: its team's, or normal where that has none"),
+            Field(description="The highest priority that it may request; null: its team's, or else normal"),
         ]
     ]
 
@@ -25,9 +25,9 @@ class TokenRequest(TypedDict):
 class Token(TypedDict):
     id: str
     name: str
-    team: Annotated[str, Field(description="The team that it counts as: `default` if its own is not configured")]
+    team: Annotated[str, Field(description="The team that it counts for: `default` if its own is not configured")]
     scopes: list[str]
-    max_priority: Annotated[str | None, Field(description="null: its team's, or normal where that has none")]
+    max_priority: Annotated[str | None, Field(description="null: its team's, or else normal")]
     created_at: str
     created_by: str
     expires_at: str | None
@@ -55,6 +55,6 @@ class Me(TypedDict):
     name: str
     team: str
     scopes: list[str]
-    max_priority: Annotated[str, Field(description="The highest priority that it may ask for, as things are")]
+    max_priority: Annotated[str, Field(description="The highest priority that it may request now")]
     token_id: str | None
     expires_at: str | None

@@ -7,13 +7,13 @@ from typing_extensions import TypedDict
 
 # Every string, list and table of a request has a limit; `tests/attacks` checks the OpenAPI document for that.
 Word = Annotated[str, Field(max_length=64)]
-"""One of a few: a priority, a policy, a scope."""
+"""One of a few values: a priority, a policy, a scope."""
 Name = Annotated[str, Field(max_length=255)]
 """The name of a node, a kind of resource, a task, a tag."""
 Line = Annotated[str, Field(max_length=1000)]
 """A sentence, a label, a URL."""
 Amount = float | Word
-"""A number, or text that is checked where its meaning is known: "0.1" GPUs, "30m"."""
+"""A number, or text such as "0.1" or "30m", which is checked where its meaning is known."""
 Amounts = dict[str, float | int]
 """By kind of resource: cores, devices or GB."""
 
@@ -30,7 +30,9 @@ class ErrorBody(TypedDict):
 
 
 class NoCapacityBody(ErrorBody):
-    expected_start: Annotated[str | None, Field(description="When it would be met if it waited; or null")]
+    expected_start: Annotated[
+        str | None, Field(description="When the request would be met if it waited; null: no estimate")
+    ]
 
 
 class ErrorAnswer(TypedDict):

@@ -68,24 +68,24 @@ def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], 
 def _asked(create: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any] | None:
     """The arguments by name; None if they are invalid, in which case Ray raises the error."""
     try:
-        asked = dict(inspect.signature(create).bind(*args, **given).arguments)
-        ray_groups.validate_placement_group(**{name: value for name, value in asked.items() if name != "name"})
+        requested = dict(inspect.signature(create).bind(*args, **given).arguments)
+        ray_groups.validate_placement_group(**{name: value for name, value in requested.items() if name != "name"})
     except (TypeError, ValueError):
         return None
-    return asked
+    return requested
 
 
-def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | None) -> StandIn | None:
+def _stood_in_for(captured: Captured, own: StandIns, requested: dict[str, Any] | None) -> StandIn | None:
     """A part of the lease in its place; None if the group is created outside, which is then reported."""
-    if asked is None:
+    if requested is None:
         return None
     plan = Plan(
-        bundles=tuple(dict(bundle) for bundle in asked["bundles"]),
-        strategy=asked.get("strategy") or "PACK",
-        selectors=tuple(asked.get("bundle_label_selector") or ()),
-        topology=bool(asked.get("topology_strategy")),
-        detached=asked.get("lifetime") == "detached",
-        name=asked.get("name") or "",
+        bundles=tuple(dict(bundle) for bundle in requested["bundles"]),
+        strategy=requested.get("strategy") or "PACK",
+        selectors=tuple(requested.get("bundle_label_selector") or ()),
+        topology=bool(requested.get("topology_strategy")),
+        detached=requested.get("lifetime") == "detached",
+        name=requested.get("name") or "",
     )
     what = _named(plan)
     never = why_never(plan, captured.lease.amounts, captured.lease.place)
@@ -93,9 +93,10 @@ def _stood_in_for(captured: Captured, own: StandIns, asked: dict[str, Any] | Non
         captured.let_out(what, never.why, never.advice)
         return None
     made = own.add(captured.lease, plan)
-    captured.reports.rewritten(what, "it is a part of the lease" + ("" if own.is_in(made) else " once others leave"))
+    waits = "" if own.is_in(made) else " once other groups are removed"
+    captured.reports.rewritten(what, f"it is a part of the lease{waits}")
     own.tell_if_it_waits_long(
-        lambda waits, why: captured.reports.at_once(f"{_named(waits)} has waited for room for {LONG_S:.0f} s", why)
+        lambda plan, why: captured.reports.at_once(f"{_named(plan)} has waited for room for {LONG_S:.0f} s", why)
     )
     if plan.detached or plan.name:
         captured.reports.note(what, "it ends with the lease; its name is known only where it was made")

@@ -180,15 +180,15 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
     if isinstance(outcome, Outside):
         # Ray's libraries start helpers on specific nodes, which reserve nothing.
         if name.startswith("ray.") and given.get("num_cpus") == 0 and not given.get("num_gpus"):
-            captured.reports.note(f"{what}: {outcome.asked}", f"{outcome.why}, but it reserves nothing")
+            captured.reports.note(f"{what}: {outcome.wanted}", f"{outcome.why}, but it reserves nothing")
         else:
-            captured.let_out(f"{what}: {outcome.asked}", outcome.why)
+            captured.let_out(f"{what}: {outcome.wanted}", outcome.why)
     elif detached:
         captured.reports.note(f"detached {what}", "it is in the lease, and ends with it")
     if isinstance(outcome, Inside):
-        captured.reports.rewritten(f"{what}: {outcome.asked}", outcome.why)
+        captured.reports.rewritten(f"{what}: {outcome.wanted}", outcome.why)
     elif requested.strategy is None and isinstance(outcome, AsItIs) and not captured.is_within():
-        outcome = Inside("nothing", "it is started by one that is outside")
+        outcome = Inside("nothing", "work that runs outside the lease started it")
     return options.written(given, outcome, captured.lease.handle, memory=not place.without_memory)
 
 

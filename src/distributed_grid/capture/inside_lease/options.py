@@ -61,23 +61,23 @@ def requested_by(options: Options) -> Requested:
 def amounts(options: Options) -> dict[str, float]:
     """The amounts that a task or actor asks for, without resources that only name a place."""
     named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    asked = {name: options.get(option) for name, option in named.items()} | dict(options.get("resources") or {})
-    return {name: float(amount) for name, amount in asked.items() if amount and not is_pin(name)}
+    requested = {name: options.get(option) for name, option in named.items()} | dict(options.get("resources") or {})
+    return {name: float(amount) for name, amount in requested.items() if amount and not is_pin(name)}
 
 
 def _strategy(options: Options) -> Strategy:
-    asked = options.get("scheduling_strategy")
-    match asked:
+    requested = options.get("scheduling_strategy")
+    match requested:
         case NodeAffinitySchedulingStrategy():
-            return OnNode(asked.node_id, asked.soft)
+            return OnNode(requested.node_id, requested.soft)
         case NodeLabelSchedulingStrategy():
-            return Labelled(tuple(_need(expression) for expression in asked.hard))
+            return Labelled(tuple(_need(expression) for expression in requested.hard))
         case None | PlacementGroupSchedulingStrategy():
             group, _, captures = _group(options)
             if isinstance(group, PlacementGroup) and not group.is_empty:
                 return InGroup(group.id.hex())
             return NoGroup() if group != "default" or captures is False else None
-    return asked if isinstance(asked, str) else None
+    return requested if isinstance(requested, str) else None
 
 
 def _need(expression: Any) -> Need:
@@ -95,9 +95,13 @@ def _need(expression: Any) -> Need:
 
 def _group(options: Options) -> tuple[Any, int, bool | None]:
     """The group, the bundle's index, and whether children inherit the group; "default" if unspecified."""
-    asked = options.get("scheduling_strategy")
-    if isinstance(asked, PlacementGroupSchedulingStrategy):
-        return asked.placement_group, asked.placement_group_bundle_index, asked.placement_group_capture_child_tasks
+    requested = options.get("scheduling_strategy")
+    if isinstance(requested, PlacementGroupSchedulingStrategy):
+        return (
+            requested.placement_group,
+            requested.placement_group_bundle_index,
+            requested.placement_group_capture_child_tasks,
+        )
     return (
         options.get("placement_group", "default"),
         options.get("placement_group_bundle_index", -1),

@@ -110,9 +110,9 @@ class AsItIs:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """It goes into the lease, though it asked for something else."""
+    """It goes into the lease, though it asked for another place."""
 
-    asked: str
+    wanted: str
     why: str
 
 
@@ -120,7 +120,7 @@ class Inside:
 class Outside:
     """It runs where it asked to, outside the lease."""
 
-    asked: str
+    wanted: str
     why: str
 
 
@@ -148,7 +148,7 @@ def settle(requested: Requested, place: Place, lease_group: str) -> Outcome:
         return outside[0]
     if not met:
         return AsItIs()
-    return Inside(", ".join(found.asked for found in met), met[0].why)
+    return Inside(", ".join(found.wanted for found in met), met[0].why)
 
 
 def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
@@ -158,12 +158,12 @@ def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
         case NoGroup():
             return Inside("no placement group", "the lease is where it may run")
         case OnNode(node_id, soft):
-            asked = f"{'rather ' if soft else ''}on node {node_id[:8]}"
+            wanted = f"{'rather ' if soft else ''}on node {node_id[:8]}"
             if node_id == place.node_id:
-                return Inside(asked, "the lease is on that node")
+                return Inside(wanted, "the lease is on that node")
             if soft:
-                return Inside(asked, "that affinity was soft, and the lease is on another node")
-            return Outside(asked, f"the lease is on {_named(place)}")
+                return Inside(wanted, "that affinity was soft, and the lease is on another node")
+            return Outside(wanted, f"the lease is on {_named(place)}")
         case Labelled(hard):
             missing = unmet(hard, place.labels)
             if missing:
@@ -175,10 +175,10 @@ def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
 def _selectors(selectors: tuple[tuple[Need, ...], ...], place: Place) -> Inside | Outside | None:
     if not selectors:
         return None
-    asked = f"on a node with {_listed(selectors[0])}"
+    wanted = f"on a node with {_listed(selectors[0])}"
     if any(not unmet(selector, place.labels) for selector in selectors):
-        return Inside(asked, "the lease's node matches")
-    return Outside(asked, f"the lease is on {_named(place)}")
+        return Inside(wanted, "the lease's node matches")
+    return Outside(wanted, f"the lease is on {_named(place)}")
 
 
 def _pins(pins: tuple[str, ...], place: Place) -> Inside | Outside | None:

@@ -82,17 +82,19 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
 
     If the request states how much of a kind comes along, that amount comes.
     """
-    asked = {ask.kind: ask.units, **dict(ask.along)}
+    requested = {ask.kind: ask.units, **dict(ask.along)}
     if delivery.moves_totals or ask.kind == CPU:
-        return ResourceVector(asked)
+        return ResourceVector(requested)
     if ask.kind != GPU:
-        return ResourceVector({CPU: companions.cpu_otherwise} | asked)
+        return ResourceVector({CPU: companions.cpu_otherwise} | requested)
     devices = -(-ask.units // scale(GPU))
-    return ResourceVector({CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices} | asked)
+    return ResourceVector(
+        {CPU: companions.cpu_per_gpu * devices, MEMORY: companions.memory_per_gpu * devices} | requested
+    )
 
 
 def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Mapping[str, int]) -> int:
-    """The inverse: how much of the asked kind fits with its companions. Rooms are not below zero."""
+    """The inverse: how much of the requested kind fits with its companions. Rooms are not below zero."""
     own = rooms[ask.kind]
     said = dict(ask.along)
     if any(rooms.get(kind, 0) < units for kind, units in said.items()):

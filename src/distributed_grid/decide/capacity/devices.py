@@ -52,12 +52,12 @@ def fit_at_once(total: ResourceVector, *needs: ResourceVector) -> bool:
     return not short_of(_Idle(total), *needs)
 
 
-def devices_short(node: WithDevices, free: int, asked: Sequence[int]) -> int:
+def devices_short(node: WithDevices, free: int, requested: Sequence[int]) -> int:
     """The same for amounts of GPUs, where so much is free: whole devices first, then the parts in each of three orders:
     largest first, as listed, and reversed."""
     devices = free_devices(node.total[GPU], free, node.gpu_parts)
-    whole = sum(-(-units // _ONE) for units in asked if units >= _ONE)
-    parts = [units for units in asked if units < _ONE]
+    whole = sum(-(-units // _ONE) for units in requested if units >= _ONE)
+    parts = [units for units in requested if units < _ONE]
     short = _ONE * whole - sum(devices[:whole])
     orders = (sorted(parts, reverse=True), parts, parts[::-1]) if len(parts) > 1 else (parts,)
     return short + min(_placed(devices[whole:], order)[1] for order in orders)

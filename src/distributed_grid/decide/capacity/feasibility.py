@@ -80,7 +80,7 @@ def lendable(node: Node, usage: Usage, rules: Rules) -> ResourceVector:
 
 
 def most_of(node: Node, offer: Offer, usage: Usage) -> int:
-    """How much of the asked kind a node could lend now, in units: the companions must fit, too."""
+    """How much of the requested kind a node could lend now, in units: the companions must fit, too."""
     ask, rules = offer.ask, offer.rules
     is_own = node.name == ask.target
     rooms = {
@@ -183,7 +183,7 @@ def _only(need: ResourceVector, kind: str) -> ResourceVector:
 
 
 def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
-    """The first reason why this node cannot lend what is asked, companions included; None if it can."""
+    """The first reason why this node cannot lend what is requested, companions included; None if it can."""
     found = obstacle(node, offer, usage)
     if found is None:
         return None

@@ -50,7 +50,7 @@ def _most_left(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName 
         free = free_of(node, kind, usage)
         if free < most or node.name == offer.ask.target:
             continue
-        # By kind, how much is asked above what the node has free: the lowest leaves the most.
+        # By kind, how much more is requested than the node has free: the lowest leaves the most.
         left = (units - free, *[more - free_of(node, other, usage) for other, more in others])
         found = (offer.rank(node.name), left, -node.limits.priority, node.name)
         if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, usage):
@@ -94,11 +94,11 @@ def largest_now(
         return Offer.of(replace(ask, units=steps * step), nodes, rules)
 
     def lender(steps: int) -> NodeName | None:
-        asked = offer(steps)
+        smaller = offer(steps)
         if lender_of is not None:
-            return lender_of(asked.ask)
-        over_limit = why_over_limit(asked.ask, asked.need, nodes, usage, rules.teams)
-        return best_lender(asked, nodes.lenders, usage) if over_limit is None else None
+            return lender_of(smaller.ask)
+        over_limit = why_over_limit(smaller.ask, smaller.need, nodes, usage, rules.teams)
+        return best_lender(smaller, nodes.lenders, usage) if over_limit is None else None
 
     # `auto` transfers what the target's machine can carry and reserves larger amounts. Each delivery has a largest
     # amount of its own, so each is searched separately.

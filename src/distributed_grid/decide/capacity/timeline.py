@@ -178,7 +178,7 @@ class NodeCalendar:
             yield most_on(free_devices(self.node.total[GPU], free, parts), units)
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
-        """By kind, how much is asked above what is free then: the lowest leaves the most."""
+        """By kind, how much more is requested than is free then: the lowest leaves the most."""
         calendar, node = self._calendar, self.node
         left = {
             kind: left_of(

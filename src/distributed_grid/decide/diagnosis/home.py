@@ -94,7 +94,7 @@ _NEW_ONE = {
 def secrets(home: HomeFacts) -> Finding:
     check = Code.SECRETS
     if not home.secrets:
-        return skip(check, f"there are none in {home.path} yet; a token is made when the controller first starts")
+        return skip(check, f"{home.path} has no tokens or keys yet; the controller makes a token at its first start")
     open_to_others = [file for file in home.secrets if file.mode & 0o077]
     of_others = [file for file in home.secrets if file.owner != home.owner]
     if not open_to_others and not of_others:

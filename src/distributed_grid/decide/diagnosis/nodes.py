@@ -28,7 +28,7 @@ def _node(node: NodeFacts, cluster: ClusterFacts, machine: MachineFacts) -> Find
             Code.NODES,
             node.name,
             f"{node.name} is in the cluster, but did not run a test task within {cluster.patience_s:.0f} s",
-            f"On {node.name}: see raylet.out in /tmp/ray/session_latest/logs; is its Python and Ray that of the head?",
+            f"On {node.name}: see raylet.out in /tmp/ray/session_latest/logs; it needs the Python and Ray of the head.",
         )
     remarks = sorted(
         (
@@ -151,7 +151,7 @@ def gpus(cluster: ClusterFacts) -> Finding:
             f"Start each of these nodes with its own {VISIBLE_DEVICES}, or let one of them have no GPU (gpu_count: 0).",
         )
     if without := [node.name for node in found if node not in real]:
-        return ok(Code.GPUS, f"no devices behind the GPUs of {', '.join(without)}, as on a test cluster")
+        return ok(Code.GPUS, f"the GPUs of {', '.join(without)} have no devices behind them, as on a test cluster")
     return ok(Code.GPUS, "every GPU is handed out by one node" if found else "no node has GPUs")
 
 
@@ -171,7 +171,7 @@ def authentication(cluster: ClusterFacts) -> Finding:
     if head is None or head.token_auth is None:
         return not_looked_at(check, cluster)
     if head.token_auth:
-        return ok(check, "Ray asks for a token (RAY_AUTH_MODE=token)")
+        return ok(check, "Ray requires a token (RAY_AUTH_MODE=token)")
     host = cluster.address.rpartition(":")[0]
     who = "every user of this machine" if _is_loopback(host) else f"anyone who reaches the Ray ports of {host}"
     return warn(

@@ -125,20 +125,20 @@ def most_allowed(caller: Principal, teams: Teams) -> AllocationPriority:
     return said if of_team is None else min(said, of_team, key=lambda priority: priority.rank)
 
 
-def check_priority(caller: Principal, asked: AllocationPriority, teams: Teams) -> None:
+def check_priority(caller: Principal, requested: AllocationPriority, teams: Teams) -> None:
     """Raise `PriorityNotAllowed` if that is more than the caller may ask for."""
     most = most_allowed(caller, teams)
-    if asked.rank <= most.rank:
+    if requested.rank <= most.rank:
         return
     of_team = teams.of(caller.team).max_priority
-    by_team = of_team is not None and most is of_team and (caller.max_priority or asked).rank >= asked.rank
+    by_team = of_team is not None and most is of_team and (caller.max_priority or requested).rank >= requested.rank
     whose = f"the team {caller.team}" if by_team else f"the token of {caller.name}"
     more = (
-        f"max_priority: {asked} for the team {caller.team} in the configuration"
+        f"max_priority: {requested} for the team {caller.team} in the configuration"
         if by_team
-        else f"a new token: grid token create {caller.name} --max-priority {asked}"
+        else f"a new token: grid token create {caller.name} --max-priority {requested}"
     )
     raise PriorityNotAllowed(
-        f"The priority {asked} is above {most}, the maximum for {whose}",
+        f"The priority {requested} is above {most}, the maximum for {whose}",
         try_next=f"Use --priority {most}, or ask an admin for {more}",
     )

@@ -71,7 +71,7 @@ def _snapshot(
         shares_its_host=shares,
         seen_since=min(seen_since, now),
     )
-    answer = answers.get(node.node_id, "its probe was not asked")
+    answer = answers.get(node.node_id, "its probe has not been read")
     if isinstance(answer, Reading):
         pressure = pressure_of(answer, node.total, shares_its_host=shares)
         return replace(taken, measured=answer, measured_at=now, pressure=pressure)

@@ -25,7 +25,7 @@ _LEAST_COVERED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The slope over one window, and how much data it rests on."""
+    """The slope over one window, and how much data it uses."""
 
     window_s: float
     per_minute: float | None

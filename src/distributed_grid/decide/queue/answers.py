@@ -35,7 +35,7 @@ class NodeReason:
     """`CHOSEN`, `COULD_LEND`, or the code of the refusal."""
     detail: str
     could_lend: int
-    """How much of the asked kind the node could lend now, in units."""
+    """How much of the requested kind the node could lend now, in units."""
 
 
 @dataclass(frozen=True, slots=True)

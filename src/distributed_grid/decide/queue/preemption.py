@@ -47,7 +47,7 @@ class Preemption:
     takes_own: bool
     """The request is within its team's guarantee."""
     at: datetime
-    """When the victims are asked: now, or when the last of their minimum holds is over."""
+    """When the reclaim of the victims begins: now, or when the last of their minimum holds is over."""
     takes: Mapping[str, int] = field(default_factory=dict)
     """By victim's id: how many of its units are enough. Taking more may leave its team less than its guarantee."""
 
@@ -114,7 +114,7 @@ def plan_preemption(
 def _only_changes_hands(plan: Preemption) -> bool:
     """Whether the request's own team would give up all that it gets: work would be lost for nothing."""
     ask, parts = plan.grant.ask, plan.parts
-    gives_all = total([part.resources for part in parts]).covers(ResourceVector(dict(ask.asked)))
+    gives_all = total([part.resources for part in parts]).covers(ResourceVector(dict(ask.requested)))
     return gives_all and all(_is_like(part, plan.grant) for part in parts)
 
 

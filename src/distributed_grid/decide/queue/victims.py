@@ -132,7 +132,7 @@ class LenderPreemption:
             self.short = self._short()
 
     def _offered(self) -> tuple[Node, Offer]:
-        """The lender, and what is asked of it."""
+        """The lender, and what it should lend."""
         ask, capacity = self._standing.ask, self._standing.capacity
         pair = NodeTable((capacity[self._lender], capacity[ask.target]))
         return pair[self._lender], Offer.of(ask, pair, self._standing.rules)
@@ -147,7 +147,7 @@ class LenderPreemption:
         return ResourceVector(lacks)
 
     def enough(self, victims: tuple[Lease, ...]) -> bool:
-        """Whether the lender could lend what is asked if these leases came back, as far as they may be taken."""
+        """Whether the lender could lend it if these leases came back, as far as they may be taken."""
         taken, capacity = self.may_take((*self._must_go, *victims)), self._standing.capacity
         with capacity.trying():
             capacity.give_back(taken)

@@ -180,14 +180,14 @@ def _is_too_small(seen: Observed, name: NodeName, kind: str) -> bool:
 def _grant(
     seen: Observed, need: Need, kind: str, units: int, taken: set[NodeName], rules_for: RulesFor
 ) -> Grant | None:
-    asked = ask_for(need.node, kind, units, need.cause, need.delivery)
-    rules = rules_for(asked)
+    request = ask_for(need.node, kind, units, need.cause, need.delivery)
+    rules = rules_for(request)
     if kind in seen.queued or (need.delivery == "transfer" and rules.no_transfers_because is not None):
         return None
     lenders = seen.without(may_not_lend(seen, kind) | _too_busy(seen, need.node, kind) | taken)
     # To lower use, any whole unit helps; waiting work starts with all that it needs, or not at all.
     least = units if need.cause is Cause.DEMAND else scale(kind)
-    plan = find_lender(asked, lenders, rules, least=least)
+    plan = find_lender(request, lenders, rules, least=least)
     return plan if isinstance(plan, Grant) else None
 
 

@@ -172,12 +172,12 @@ def _moves(
             if lease.source != name or lease.kind != kind or not _is_movable(seen, lease):
                 continue
             left_s = (lease.expires_at - seen.now).total_seconds()
-            asked = replace(Ask.again(lease), duration_s=left_s, delivery=str(lease.delivery))
+            request = replace(Ask.again(lease), duration_s=left_s, delivery=str(lease.delivery))
             hot = (may_not_lend(seen, kind) | lending | {name}) - {lease.target}
-            rules = rules_for(asked)
+            rules = rules_for(request)
             if rules.no_transfers_because is not None:
                 return
-            plan = plan_grant(asked, seen.without(hot), seen.usage, rules)
+            plan = plan_grant(request, seen.without(hot), seen.usage, rules)
             if isinstance(plan, Grant):
                 left -= lease.units
                 lending.add(plan.source)

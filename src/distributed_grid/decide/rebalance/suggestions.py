@@ -42,7 +42,7 @@ _IN_WORDS: Final = ((0.85, "very likely"), (0.65, "likely"), (0.45, "possible"),
 
 
 def how_sure(forecast: Forecast, threshold: float) -> tuple[float, str]:
-    """The likelihood (0..1) that the value is at or above the threshold then; and in words, with what it rests on."""
+    """The likelihood (0..1) that the value is at or above the threshold then; and in words, with the data behind it."""
     likely = passes(forecast, threshold)
     accuracy = forecast.accuracy
     if accuracy is None:
@@ -94,10 +94,10 @@ def find_help(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> H
     plan = find_lender(ask, seen.without(short), rules, least=least)
     if isinstance(plan, Refused):
         return _no_lender(seen, plan, short, rules, least)
-    asked = replace(plan.ask, source=plan.source, delivery=_said(plan))
+    request = replace(plan.ask, source=plan.source, delivery=_said(plan))
     verb = "lend" if plan.delivery.moves_totals else "reserve"
-    text = f"{plan.source} can {verb} {describe(asked.kind, asked.units)}"
-    return Help(text, asked, command(asked))
+    text = f"{plan.source} can {verb} {describe(request.kind, request.units)}"
+    return Help(text, request, command(request))
 
 
 def _said(plan: Grant) -> str | None:

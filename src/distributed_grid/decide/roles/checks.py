@@ -83,9 +83,9 @@ def _line(holding: Holding, inventory: Inventory) -> str:
     short = [kind for kind, units in holding.resources.items() if units > node.free[kind]]
     if short:
         return f"{waits}; free: {', '.join(describe(kind, max(0, node.free[kind])) for kind in short)}"
-    asked = holding.resources[GPU]
+    needed = holding.resources[GPU]
     if short_of(node, holding.resources):
-        return f"{waits}; {describe(GPU, node.free[GPU])} are free, but only {describe_room(node, asked)}"
-    if asked % scale(GPU) and scale(GPU) < node.total[GPU] > node.free[GPU]:
+        return f"{waits}; {describe(GPU, node.free[GPU])} are free, but only {describe_room(node, needed)}"
+    if needed % scale(GPU) and scale(GPU) < node.total[GPU] > node.free[GPU]:
         return f"{waits}, which is free again, if it is on one device: Ray reports only the sum over all devices"
     return f"{waits}, which is free again"

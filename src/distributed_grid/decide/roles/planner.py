@@ -357,10 +357,10 @@ def _plan(name: str, board: Board, standing: tuple[Unit, ...]) -> Placement | Do
 
 def _wanted(one: UnitClass, more: Mapping[str, int]) -> int:
     """A colocation group grows as one, whichever of its roles is named."""
-    asked = {more[name] for name in one.names if name in more}
-    if len(asked) > 1:
-        raise InvalidRole(f"{one.name} are colocated, so they grow by the same number, not by {sorted(asked)}")
-    return asked.pop() if asked else 0
+    counts = {more[name] for name in one.names if name in more}
+    if len(counts) > 1:
+        raise InvalidRole(f"{one.name} are colocated, so they grow by the same number, not by {sorted(counts)}")
+    return counts.pop() if counts else 0
 
 
 def _units(board: Board, found: Try, standing: tuple[Unit, ...]) -> Iterable[Unit]:

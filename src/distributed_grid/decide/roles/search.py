@@ -236,8 +236,8 @@ def ruled_out(board: Board) -> bool:
     if len(wanted) == 1:
         return False
     for kind in dict.fromkeys(kind for one in wanted for kind in one.needs):
-        asked = sum(one.least * one.needs[kind] for one in wanted)
-        if asked > int(board.room.column(kind)[board.usable].sum()):
+        needed = sum(one.least * one.needs[kind] for one in wanted)
+        if needed > int(board.room.column(kind)[board.usable].sum()):
             return True
     return any(
         sum(one.least * one.needs[kind] for one in wanted if one.pool and one.pool.name == pool) > units
@@ -253,10 +253,10 @@ Variant = tuple[tuple[int, Way], ...]
 def _variants(board: Board) -> Iterator[Variant]:
     """First as the roles ask, in several orders; then one way for all classes; then mixes, within a limit."""
     orders = _orders(board)
-    asked = [Way.SPREAD if one.spreads else Way.PACK for one in board.classes]
+    preferred = [Way.SPREAD if one.spreads else Way.PACK for one in board.classes]
     classes = len(orders[0])
     most = max(_FEWEST_TRIES, min(_MOST_TRIES, _WORK // ((classes + 1) * (len(board.room) + 200))))
-    first = (tuple((number, asked[number]) for number in order) for order in orders)
+    first = (tuple((number, preferred[number]) for number in order) for order in orders)
     alike = (tuple((number, way) for number in order) for way in Way for order in orders)
     mixes: Iterator[Variant] = iter(())
     if classes <= _MOST_MIXED and not is_small(board):  # small boards are searched exhaustively anyway

@@ -209,8 +209,8 @@ class SuggestedBoost:
     @property
     def command(self) -> str:
         """A transfer, since the target's own capacity has to grow."""
-        asked = Ask(self.target, self.kind, self.units, source=self.source, delivery=Delivery.TRANSFER)
-        return command(asked) or ""
+        request = Ask(self.target, self.kind, self.units, source=self.source, delivery=Delivery.TRANSFER)
+        return command(request) or ""
 
     def body(self) -> BoostRequest:
         """The same boost as the API's request body."""

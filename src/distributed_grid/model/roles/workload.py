@@ -168,11 +168,11 @@ def _many(role: RoleSpec) -> str:
 
 
 def spec_named(workload: Workload, role: str | Enum) -> RoleSpec:
-    asked = text_of_role(role)
-    found = workload.role(asked)
+    wanted = text_of_role(role)
+    found = workload.role(wanted)
     if found is None:
         names = [spec.name for spec in workload.roles]
-        said = f"The workload {workload.name} has no role {asked!r}{did_you_mean(asked, names)}"
+        said = f"The workload {workload.name} has no role {wanted!r}{did_you_mean(wanted, names)}"
         raise InvalidRole(said, because=[f"it has {', '.join(names)}"])
     return found
 
@@ -189,9 +189,9 @@ def scaled_counts(workload: Workload, role: str | Enum, count: int) -> Mapping[s
     """The count of each role that changes. Roles of a colocation group change together."""
     spec = spec_named(workload, role)
     if not spec.least <= count <= spec.most:
-        asked = str(spec.least) if spec.least == spec.most else f"{spec.least} to {spec.most}"
+        wanted = str(spec.least) if spec.least == spec.most else f"{spec.least} to {spec.most}"
         raise InvalidRole(
-            f"{spec.name} may have {asked} members, not {count}",
+            f"{spec.name} may have {wanted} members, not {count}",
             try_next=f"Give it the count ({count}, ...) when it is made.",
         )
     together = next(group for group in workload.together if spec in group)

@@ -96,7 +96,7 @@ def not_up(endpoint: Endpoint, within_s: float | None) -> CallTimedOut:
     return error
 
 
-def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: float | None) -> GridError:
+def first_of(failures: Sequence[GridError], method: str, total: int, within_s: float | None) -> GridError:
     """The error to raise for several calls: the first failure, with the others listed.
 
     Failures come before deadlines, since they may be why other members do not answer.
@@ -105,14 +105,14 @@ def first_of(failures: Sequence[GridError], method: str, asked: int, within_s: f
     rest = [error for error in failures if not isinstance(error, CallTimedOut)]
     if rest:
         first = rest[0]
-        first.because += tuple(_others(rest[1:], "failed, too", asked) + _others(late, "had not answered", asked))
+        first.because += tuple(_others(rest[1:], "failed, too", total) + _others(late, "had not answered", total))
         return first
     ranks = tuple(sorted({rank for error in late for rank in error.ranks}))
-    if asked == 1 or not ranks:
+    if total == 1 or not ranks:
         return late[0]
-    answered = asked - len(late)
+    answered = total - len(late)
     error = CallTimedOut(
-        f"{answered} of {asked} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",
+        f"{answered} of {total} answered {method}(){_within(within_s)}; of {late[0].role}, {_ranks(ranks)} did not",
         because=[error.message for error in late[:_MOST_LISTED] if error.because],
         try_next="The calls continue on the members. To wait longer: options(deadline_s=...).",
     )
@@ -128,12 +128,12 @@ def check_method(role: str, method: str, known: Iterable[str]) -> None:
         raise UnknownMethod(f"{role} has no method {method!r}{did_you_mean(method, names)}", because=[there])
 
 
-def _others(errors: Sequence[GridError], did: str, asked: int) -> list[str]:
+def _others(errors: Sequence[GridError], did: str, total: int) -> list[str]:
     if not errors:
         return []
     messages = [error.message for error in errors[:_MOST_LISTED]]
     more = [f"and {len(errors) - _MOST_LISTED} more"] if len(errors) > _MOST_LISTED else []
-    return [f"{len(errors)} more of {asked} {did}", *messages, *more]
+    return [f"{len(errors)} more of {total} {did}", *messages, *more]
 
 
 def _who(endpoint: Endpoint) -> str:

@@ -146,7 +146,7 @@ class _Awaiting:
             kwargs = {name: _value(one) for name, one in self._kwargs.items()}
             self._member.worker.submit(self._ref, self._member.work(self._method, args, kwargs))
         except EndpointUnavailable:
-            self._ref.lose("it left before the call was begun")
+            self._ref.lose("it left before the call began")
         except Exception as error:  # noqa: BLE001 (unpacking runs user code)
             self._ref.fail(error)
 

@@ -228,7 +228,7 @@ def role_method(role: str, name: str, kind: str) -> Any:
 
 
 def greeting(role: str, *, is_async: bool) -> Any:
-    """Tells an instance of its peers. Its return value is dropped, since it may be something that cannot travel."""
+    """Gives an instance its peers. The method's return value is dropped, since it may be impossible to pickle."""
 
     async def greet_async(self: Host, edition: int) -> None:
         peers = await asyncio.to_thread(self._peers_of, role, edition)

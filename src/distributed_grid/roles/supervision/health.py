@@ -50,9 +50,9 @@ class Health:
         found.check_suspects()
         lives = [one for one in found.by_name.values() if one.handle is not None and one.status.is_alive]
         self._count_queues(now, lives)
-        asked = {process.ping: process for process in lives if process.ping is not None}
-        done = ray.wait([*asked], num_returns=len(asked), timeout=0, fetch_local=False)[0] if asked else []
-        faults = [fault for ref in done if (fault := self._answered(asked[ref])) is not None]
+        pinged = {process.ping: process for process in lives if process.ping is not None}
+        done = ray.wait([*pinged], num_returns=len(pinged), timeout=0, fetch_local=False)[0] if pinged else []
+        faults = [fault for ref in done if (fault := self._answered(pinged[ref])) is not None]
         failed = {id(fault.process) for fault in faults}
         every_s = max(PING_S, len(lives) / _PINGS_A_SECOND)
         silent_after_s = max(self._silent_after_s, 2 * every_s)

@@ -59,7 +59,7 @@ class Launching:
     def _explain(self, refused: NotHeld) -> NoCapacity:
         waits = what_waits(refused.holdings, self._p.surveyor.look().inventory)
         return NoCapacity(
-            f"{self._p.name} could not get its places",
+            f"The run {self._p.name} could not reserve its places",
             because=[*waits, *refused.said],
             try_next=refused.try_next or "Try again, or wait for them: wait_s=60, or grid roles up --wait 60.",
         )

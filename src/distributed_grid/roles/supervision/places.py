@@ -54,7 +54,7 @@ class Places(Protocol):
         """Why it is no longer held, as far as known, or asked now with `ask`; None if it is held."""
         ...
 
-    def asked(self, held: Held) -> BoostEnding | None:
+    def reclaim_of(self, held: Held) -> BoostEnding | None:
         """Why it is being reclaimed, by whom, for whom and by when; None if it is not. It is held until then."""
         ...
 
@@ -107,7 +107,7 @@ class OwnGroups:
         state = placement_group_table(group_handle(held.group)).get("state")
         return None if state == "CREATED" else f"its placement group is {str(state).lower()}"
 
-    def asked(self, held: Held) -> BoostEnding | None:
+    def reclaim_of(self, held: Held) -> BoostEnding | None:
         return None
 
     def let_go(self, held: Held) -> None:
@@ -140,7 +140,7 @@ class Leases:
     def _lease(self, holding: Holding, node_id: NodeId) -> Held:
         if not holding.resources:
             return Held(holding, node_id, None)
-        asked = reservation(
+        wanted = reservation(
             holding.node,
             {kind: amount_of(kind, units) for kind, units in holding.resources.items()},
             source_node=holding.node,
@@ -150,7 +150,7 @@ class Leases:
             label=f"{self._run}/{holding.pool}" if holding.pool else self._run,
             ends_with=ray.get_runtime_context().get_worker_id(),
         )
-        granted = self._client.request_boost(asked, idempotency_key=uuid.uuid4().hex)
+        granted = self._client.request_boost(wanted, idempotency_key=uuid.uuid4().hex)
         self._leases[granted["boost_id"]] = WatchedLease(granted)
         if self._loop is None:
             client = GridClient(self._client.home)
@@ -175,7 +175,7 @@ class Leases:
             lease.look(lambda: self._client.boost(lease.id))
         return lease.ended
 
-    def asked(self, held: Held) -> BoostEnding | None:
+    def reclaim_of(self, held: Held) -> BoostEnding | None:
         lease = self._leases.get(held.boost_id or "")
         return None if lease is None or lease.ended is not None else lease.ending
 

@@ -41,18 +41,19 @@ class Reclaims:
 
     def look(self) -> None:
         """Notify members whose place is newly being reclaimed, and release places whose members are done."""
-        asked = {
+        reclaimed = {
             held.boost_id: (held, ending)
             for held in self._p.held
-            if held.boost_id is not None and (ending := self._p.places.asked(held)) is not None
+            if held.boost_id is not None and (ending := self._p.places.reclaim_of(held)) is not None
         }
-        self._notified = {boost_id: notified for boost_id, notified in self._notified.items() if boost_id in asked}
-        for boost_id, (held, ending) in asked.items():
+        self._notified = {boost_id: notified for boost_id, notified in self._notified.items() if boost_id in reclaimed}
+        for boost_id, (held, ending) in reclaimed.items():
             if boost_id not in self._notified:
                 self._notified[boost_id] = self._tell(held, ending)
             elif self._are_done(self._notified[boost_id]):
                 self._notified[boost_id].may_go = False  # once
-                self._p.note(f"{self._who(held)}: done, and the place on {held.holding.node} is returned")
+                where = f"{self._who(held)} on {held.holding.node}"
+                self._p.note(f"the place of {where} is returned now: on_reclaim() returned True")
                 self._p.places.let_go(held)
 
     def _tell(self, held: Held, ending: BoostEnding) -> _Notified:

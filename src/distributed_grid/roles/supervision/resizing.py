@@ -74,14 +74,14 @@ class Borrowing:
         granted: list[Borrowed] = []
         for boost in suggested:
             lasts_s = scaling.boost_duration_seconds
-            asked: BoostRequest = {
+            wanted: BoostRequest = {
                 **boost.body(),
                 "duration_seconds": lasts_s,
                 "label": f"{self._p.name}/{spec.name}",
                 "ends_with": ray.get_runtime_context().get_worker_id(),
             }
             try:
-                granted_boost = client.request_boost(asked, idempotency_key=uuid.uuid4().hex)
+                granted_boost = client.request_boost(wanted, idempotency_key=uuid.uuid4().hex)
             except GridError as error:
                 self._return(granted)  # part of what is missing is of no use
                 return f"{why}; a boost was refused: {error.message}"
@@ -108,7 +108,7 @@ class Borrowing:
             one.keeper.renew(partial(client.renew_boost, one.boost_id))
             if one.keeper.ended is not None:
                 self._borrowed.remove(one)
-                self._p.note(f"a boost of {one.role} is no longer there: {one.keeper.ended.message}")
+                self._p.note(f"a boost for {one.role} has ended: {one.keeper.ended.message}")
 
     def give_back_all(self) -> None:
         self._return([*self._borrowed])
@@ -124,7 +124,7 @@ class Borrowing:
             if client is not None:
                 with suppress(GridError):
                     client.release_boost(one.boost_id)
-                self._p.note(f"a boost of {one.role} is returned")
+                self._p.note(f"a boost for {one.role} is returned")
 
 
 Awaited = Callable[[ManagedProcess], int]
@@ -136,8 +136,8 @@ class Leaving:
 
     def leave(self, processes: Iterable[ManagedProcess], why: str, *, finish_s: float | None = None) -> None:
         """Stop counting and listing these processes. They have `finish_s` for their calls; None: as usual."""
-        asked = LeaveAsked(why, FINISH_S if finish_s is None else finish_s)
-        self._p.process_set.send([(process, asked) for process in processes])
+        leave = LeaveAsked(why, FINISH_S if finish_s is None else finish_s)
+        self._p.process_set.send([(process, leave) for process in processes])
         self._p.give_back_empty()
 
     def look(self) -> None:
