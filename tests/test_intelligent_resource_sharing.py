@@ -189,8 +189,8 @@ class TestRebalancing:
         try:
             boost = until(lambda: made_by_grid(grid, "one", "pressure"), 40, "a boost for the node under pressure")[0]
             assert (boost["source_node"], boost["priority"]) == ("two", "low")
-            told = grid.client.why(boost["boost_id"])
-            assert "cpu" in " ".join([told["summary"], *told["facts"]]).lower()
+            reported = grid.client.why(boost["boost_id"])
+            assert "cpu" in " ".join([reported["summary"], *reported["facts"]]).lower()
         finally:
             end.touch()
         ray.get(work, timeout=60)
@@ -259,8 +259,8 @@ def test_plans_come_true(grid: LiveGrid, tmp_path: Path) -> None:
 
 def test_why(grid: LiveGrid) -> None:
     boost = grid.boost("head", "cpu", 3, source_node="one")
-    told = {node["node"]: node["verdict"] for node in grid.json("why", boost["boost_id"][:8])["nodes"]}
-    assert told == {"head": "IsTarget", "one": "chosen", "two": "NotTheSource"}
+    reported = {node["node"]: node["verdict"] for node in grid.json("why", boost["boost_id"][:8])["nodes"]}
+    assert reported == {"head": "IsTarget", "one": "chosen", "two": "NotTheSource"}
 
     request = grid.client.request_allocation(
         {"target_node": "head", "resource_type": "cpu", "amount": 4, "source_node": "one", "wait_seconds": 600}

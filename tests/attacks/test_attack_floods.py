@@ -301,7 +301,7 @@ def test_whatever_a_user_does_over_and_over_is_counted_above_a_rate(tmp_path: Pa
 
 
 @pytest.mark.parametrize("event", sorted(NEVER_FOLDED))
-def test_who_may_do_what_and_what_was_lent_is_always_told(tmp_path: Path, event: str) -> None:
+def test_changes_of_access_and_what_was_lent_are_always_reported(tmp_path: Path, event: str) -> None:
     log = AuditLog(tmp_path / "audit.jsonl")
     journal = Journal(log, Clock())
     for number in range(200):

@@ -92,7 +92,7 @@ def test_one_token_never_takes_all_the_threads_for_slow_calls(fresh: ServedGrid,
             assert {call.result(PATIENCE_S)[0] for call in (*of_eve, *of_ana)} == {200}
 
 
-def test_who_has_too_many_slow_calls_waiting_is_told_so_and_when_to_come_again(
+def test_a_caller_with_too_many_waiting_slow_calls_learns_so_and_when_to_retry(
     fresh: ServedGrid, drawn: Drawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "SLOW", FairPool("small", Turns(1, 1, waiting_of_one=1, waiting=1)))
@@ -191,7 +191,7 @@ def test_what_a_call_raises_comes_to_its_caller_and_its_turn_is_over() -> None:
     asyncio.run(ask())
 
 
-def test_all_who_ask_for_a_survey_of_the_processes_at_once_get_the_same_one(
+def test_all_callers_that_request_a_survey_at_once_get_the_same_one(
     fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[object] = []
@@ -218,7 +218,7 @@ def test_all_who_ask_for_a_survey_of_the_processes_at_once_get_the_same_one(
     assert len(begun) == 2
 
 
-def test_who_asks_for_a_survey_while_too_many_of_all_callers_wait_is_not_told_that_they_are_its_own(
+def test_a_survey_that_too_many_of_all_callers_delay_is_not_refused_as_the_callers_own_fault(
     fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[object] = []

@@ -58,7 +58,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES.keys())
-def test_who_sends_half_a_request_is_not_waited_for(served: ServedGrid, half: bytes) -> None:
+def test_a_client_that_sends_half_a_request_is_not_waited_for(served: ServedGrid, half: bytes) -> None:
     token = served.home.token.read_text().strip()
     with connected(served) as client:
         client.sendall(half.replace(b"TOKEN", token.encode()))
@@ -68,7 +68,7 @@ def test_who_sends_half_a_request_is_not_waited_for(served: ServedGrid, half: by
     assert served.client.cluster_status()
 
 
-def test_who_sends_a_byte_now_and_then_is_not_waited_for_either(served: ServedGrid) -> None:
+def test_a_client_that_sends_a_byte_now_and_then_is_not_waited_for_either(served: ServedGrid) -> None:
     with connected(served) as client:
         client.sendall(b"GET /api/v1/health HTTP/1.1\r\nX-Slow: ")
         answers: list[bytes] = []
@@ -83,7 +83,9 @@ def test_who_sends_a_byte_now_and_then_is_not_waited_for_either(served: ServedGr
     assert b" 408 " in answers[0]
 
 
-def test_who_takes_its_time_between_requests_is_answered(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_takes_its_time_between_requests_is_answered(
+    served: ServedGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "HEAD_S", PATIENCE_S)
     with connected(served) as client:
         for _ in range(3):
@@ -123,7 +125,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
-def test_who_comes_finds_room_however_many_hold_connections_and_say_nothing(
+def test_a_new_client_finds_room_however_many_hold_connections_and_say_nothing(
     served: ServedGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "HEAD_S", PATIENCE_S)
@@ -193,14 +195,14 @@ def test_a_request_that_waits_is_not_granted_to_a_token_that_was_revoked(fresh: 
 
 @pytest.mark.parametrize("found", [b"x", b"\n", b"short-token\n", b"\xff" * 8])
 def test_a_token_file_that_holds_what_could_be_guessed_gets_a_new_token(tmp_path: Any, found: bytes) -> None:
-    path, told = tmp_path / "token", []
+    path, reported = tmp_path / "token", []
     path.write_bytes(found)
-    token = ensure_token(path, told.append)
+    token = ensure_token(path, reported.append)
 
     assert len(token) >= 32 and path.read_text().strip() == token
     assert path.stat().st_mode & 0o777 == 0o600
     assert ensure_token(path) == token
-    assert len(told) == (0 if found == b"\n" else 1) and not any(token in line for line in told)
+    assert len(reported) == (0 if found == b"\n" else 1) and not any(token in line for line in reported)
 
 
 def test_a_folder_in_a_place_that_all_can_write_to_is_used_only_if_it_is_ours(tmp_path: Any) -> None:

@@ -160,10 +160,10 @@ def test_over_time_a_caller_uses_its_part_whatever_its_calls_cost(cost_s: float)
 def test_what_waits_too_long_is_refused_one_by_one_and_told_when_to_come_again() -> None:
     async def scene() -> None:
         callers = Callers(per_second=1)
-        told: list[Any] = []
+        reported: list[Any] = []
 
         async def refuse(error: Any) -> None:
-            told.append(error)
+            reported.append(error)
             count = threads.used.get()
             assert count is not None
             count(0.003)
@@ -173,13 +173,13 @@ def test_what_waits_too_long_is_refused_one_by_one_and_told_when_to_come_again()
 
         requests = asyncio.gather(*(callers.limits.run("eve", call, refuse) for _ in range(100)))
         await asyncio.sleep(LONGEST_DELAY_S + 0.1)
-        assert 0 < len(told) < 50, "the others are still to be told"
+        assert 0 < len(reported) < 50, "the others are still to be told"
         await requests
 
         assert len(callers.began) == BURST_S + LONGEST_DELAY_S + 1
-        assert len(told) + len(callers.began) == 100
-        assert told[0].retry_after_s == LONGEST_DELAY_S
-        assert "more than 1 requests per second" in told[0].message
+        assert len(reported) + len(callers.began) == 100
+        assert reported[0].retry_after_s == LONGEST_DELAY_S
+        assert "more than 1 requests per second" in reported[0].message
 
     on_a_still_clock(scene)
 

@@ -393,8 +393,8 @@ def test_a_strangers_task_of_the_same_name_ends_no_lease_of_others(
     task = {"task_id": "train", "cpu": 6, "count": 2, "wait": True}
     assert fresh.ask("POST", "/tasks", task, token=eve)[1]["queued"]
     fresh.cluster.finish(busy["b"] or 0)
-    wish = LOOKS_LIKE_A_TASKS | {"target_node": "a", "source_node": "b", "label": "train", "wait_seconds": 20}
-    status, boost = fresh.ask("POST", "/boosts", wish, token=ana)
+    wanted = LOOKS_LIKE_A_TASKS | {"target_node": "a", "source_node": "b", "label": "train", "wait_seconds": 20}
+    status, boost = fresh.ask("POST", "/boosts", wanted, token=ana)
     assert status == 201, boost
     tried: list[str] = []
 
@@ -411,8 +411,8 @@ def test_a_strangers_task_of_the_same_name_ends_no_lease_of_others(
 def test_a_boost_that_looks_like_anothers_task_keeps_that_one_from_nothing(fresh: ServedGrid) -> None:
     ana, eve = fresh.token("ana", "lend"), fresh.token("eve", "lend")
     assert fresh.ask("POST", "/tasks", {"task_id": "job1", "cpu": 1}, token=ana)[1]["accepted"]
-    wish = LOOKS_LIKE_A_TASKS | {"target_node": "a", "label": "job1"}
-    status, boost = fresh.ask("POST", "/boosts", wish, token=eve, Idempotency_Key="job1")
+    wanted = LOOKS_LIKE_A_TASKS | {"target_node": "a", "label": "job1"}
+    status, boost = fresh.ask("POST", "/boosts", wanted, token=eve, Idempotency_Key="job1")
     assert status == 201, boost
     assert fresh.ask("POST", "/tasks/job1/started", token=ana)[0] == 200
     assert fresh.ask("POST", "/tasks/job1/complete", token=ana)[0] == 200
@@ -421,8 +421,8 @@ def test_a_boost_that_looks_like_anothers_task_keeps_that_one_from_nothing(fresh
 
 def test_a_strangers_boost_carries_no_task(fresh: ServedGrid) -> None:
     ana, eve = fresh.token("ana", "lend"), fresh.token("eve", "lend")
-    wish = {"target_node": "a", "source_node": "b", "resource_type": "cpu", "amount": 4, "delivery": "reserve"}
-    assert fresh.ask("POST", "/boosts", wish, token=ana)[0] == 201
+    wanted = {"target_node": "a", "source_node": "b", "resource_type": "cpu", "amount": 4, "delivery": "reserve"}
+    assert fresh.ask("POST", "/boosts", wanted, token=ana)[0] == 201
     fresh.cluster.start("a", 8)
     task = {"cpu": 3, "node": "a", "target": "a"}
     assert not fresh.ask("POST", "/tasks", task, token=eve)[1]["accepted"]
@@ -497,7 +497,7 @@ def test_a_route_that_does_not_say_who_may_call_it_cannot_be_made() -> None:
 
 def test_the_openapi_document_says_which_scope_each_call_needs(served: ServedGrid) -> None:
     _, spec = served.ask("GET", "/openapi.json")
-    told = {
+    reported = {
         f"{method.upper()} {path}": operation["security"]
         for path, operations in spec["paths"].items()
         for method, operation in operations.items()
@@ -505,4 +505,4 @@ def test_the_openapi_document_says_which_scope_each_call_needs(served: ServedGri
 
     for call, (decided, *_) in DECIDED.items():
         expected = {ALL: [], ANY: [{"token": []}]}.get(decided, [{"token": [decided]}])
-        assert told[call] == expected, call
+        assert reported[call] == expected, call

@@ -72,12 +72,12 @@ def test_the_forecasters_own_record_agrees_with_the_backtest() -> None:
 
     score = backtest(forecaster, load, QUARTER)
 
-    told = next(accuracy for accuracy in forecaster.accuracies() if accuracy.horizon_s == QUARTER)
+    reported = next(accuracy for accuracy in forecaster.accuracies() if accuracy.horizon_s == QUARTER)
     assert score is not None
-    assert told.checked == score.checked
+    assert reported.checked == score.checked
     # The record fades, by a third in these eight hours.
-    assert told.error == pytest.approx(score.error, rel=0.25)
-    assert told.error_of_now == pytest.approx(score.error_of_now, rel=0.25)
+    assert reported.error == pytest.approx(score.error, rel=0.25)
+    assert reported.error_of_now == pytest.approx(score.error_of_now, rel=0.25)
 
 
 def judged(pods: Pods, *, start: float, end: float) -> Score:

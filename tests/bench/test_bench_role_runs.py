@@ -44,7 +44,7 @@ def test_sixty_actors_fit_on_the_cluster_they_are_measured_on() -> None:
     assert isinstance(plan_workload(members(60), Inventory(nodes)), Placement)
 
 
-def test_the_caller_reaches_its_sibling_and_who_is_elsewhere() -> None:
+def test_the_caller_reaches_its_sibling_and_a_member_elsewhere() -> None:
     with launch(pair(), local=True) as run:
         assert run["caller"].rank_zero.call("beside", 2) > 0
         assert run["caller"].rank_zero.call("elsewhere", 2) > 0

@@ -18,8 +18,8 @@ def test_what_is_said_of_places_is_better_than_always_saying_the_base_rate(seed:
     assert said is not None and always is not None
     assert 0.2 < (base_rate(found) or 0) < 0.9, "it is neither always so nor never"
     assert said < 0.8 * always
-    told = [one.happened for one in reliability(found, bins=3)]
-    assert told == sorted(told), "of what was said to be likelier, more happened"
+    reported = [one.happened for one in reliability(found, bins=3)]
+    assert reported == sorted(reported), "of what was said to be likelier, more happened"
 
 
 def test_the_same_seed_gives_the_same_placements() -> None:

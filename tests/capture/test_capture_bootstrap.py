@@ -53,7 +53,7 @@ def test_a_hook_that_fails_says_so_and_the_program_goes_on() -> None:
     assert done.stderr.startswith("grid: NOT in the lease: the whole program: hook failed: ValueError")
 
 
-def test_that_it_failed_reaches_the_one_who_started_the_program(tmp_path: Path) -> None:
+def test_that_it_failed_reaches_the_process_that_started_the_program(tmp_path: Path) -> None:
     report = tmp_path / "report"
 
     done = python("import ray", GRID_PLACEMENT_GROUP="no group at all", GRID_RUN_REPORT=str(report))

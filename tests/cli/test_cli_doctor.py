@@ -97,11 +97,11 @@ def test_a_cluster_that_is_gone_fails_with_9_after_the_whole_table(home: GridHom
 
 def test_as_json_the_findings_are_on_stdout_and_the_error_is_on_stderr(home: GridHome) -> None:
     done = grid("doctor", "--address", NO_ONE, "--json")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
 
     assert done.returncode == 9
-    assert told["ok"] is False
-    assert {tuple(finding) for finding in told["findings"]} == {tuple(ok(Code.RAY, "").to_dict())}
+    assert reported["ok"] is False
+    assert {tuple(finding) for finding in reported["findings"]} == {tuple(ok(Code.RAY, "").to_dict())}
     assert by_check(done.stdout)["ray_cluster"]["severity"] == "fail"
     assert json.loads(done.stderr.partition("\n")[2])["error"]["code"] == "CHECK_FAILED"
 
@@ -194,9 +194,9 @@ def test_the_command_ends_with_the_exit_code_of_a_failed_check(
 
     assert isinstance(result.exception, CheckFailed)
     assert result.exception.exit_code == 9
-    (told,) = result.exception.because
-    assert told.startswith("ray: Ray 2.9.0 is too old")
-    assert told.removeprefix("ray: ") in " ".join(result.stdout.split())
+    (reported,) = result.exception.because
+    assert reported.startswith("ray: Ray 2.9.0 is too old")
+    assert reported.removeprefix("ray: ") in " ".join(result.stdout.split())
     assert "'ray[default]>=2.55'" in result.stdout, "brackets are text, not markup"
 
 
@@ -205,11 +205,11 @@ def test_a_doctor_that_hears_nothing_does_not_send_people_to_the_doctor(
 ) -> None:
     monkeypatch.setattr("distributed_grid.cli.doctor.PATIENCE_S", 0.01)
 
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as reported:
         examine(None)
 
-    assert told.value.try_next
-    assert "doctor" not in told.value.try_next
+    assert reported.value.try_next
+    assert "doctor" not in reported.value.try_next
 
 
 def test_nothing_is_to_be_done_where_all_is_well() -> None:

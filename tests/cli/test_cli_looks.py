@@ -199,17 +199,17 @@ def test_a_node_that_is_not_there(three: ServedGrid) -> None:
 
 
 def test_the_same_as_json(three: ServedGrid) -> None:
-    def told(*words: str) -> Any:
+    def reported(*words: str) -> Any:
         return json.loads(type_it(three, *words, "--json"))
 
-    listed = told("node", "ls")["nodes"]
+    listed = reported("node", "ls")["nodes"]
     assert [(node["name"], node["state"]) for node in listed] == [("a", "ok"), ("b", "stale"), ("c", "ok")]
-    one = told("node", "show", "c")
+    one = reported("node", "show", "c")
     assert one["history"]["series"]["cpu"][0] == 0.5
     expected = one["forecast"]["cpu"]
     shown = [expected[key] for key in ("value", "low", "high", "enough_history")]
     assert shown == [0.5, 0.0, 1.0, False]
-    assert told("cluster", "status")["cluster"] == "lab"
+    assert reported("cluster", "status")["cluster"] == "lab"
 
 
 def test_a_node_that_is_down_says_so_and_has_no_amounts(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def typed(served: ServedGrid, *words: str, code: int = 0, width: int = 100) -> t
     return done.stdout, done.stderr
 
 
-def told(served: ServedGrid, *words: str) -> Any:
+def reported(served: ServedGrid, *words: str) -> Any:
     return json.loads(typed(served, *words, "--json")[0])
 
 
@@ -63,7 +63,7 @@ def test_a_scan_shows_what_could_move_where_to_and_how_sure_that_is(served: Serv
     assert typed(served, "offload", "scan")[0].endswith("To see why:  grid offload scan --all\n")
     assert typed(served, "offload", "scan", "gpu1", "--all")[0].endswith("No heavy process is blocked from moving.\n")
     assert "815: it has sockets in use: 1 on which it listens [Sockets]" in typed(served, "offload", "scan", "--all")[0]
-    assert "s3cret" not in json.dumps(told(served, "offload", "scan"))
+    assert "s3cret" not in json.dumps(reported(served, "offload", "scan"))
     assert not [line for line in typed(served, "offload", "scan", "--all", width=80)[0].splitlines() if len(line) > 80]
 
 
@@ -90,7 +90,7 @@ def test_a_move_says_what_it_will_do_and_what_it_did(served: ServedGrid) -> None
         "  environment: HOME, PATH, MODE",
         "  not copied: WANDB_API_KEY  (--env NAME copies one)",
     ]
-    (one,) = told(served, "offload", "status")["offloads"]
+    (one,) = reported(served, "offload", "status")["offloads"]
     short = one["offload_id"][:8]
     assert shown.splitlines() == [
         f"Offloaded {one['offload_id']}  running",
@@ -114,7 +114,7 @@ def test_a_dry_run_changes_nothing(served: ServedGrid) -> None:
 
     assert "gpu1 reserves 2 CPUs, 1 GB for it" in shown
     assert "it keeps running there as well (--keep)" in shown
-    assert told(served, "offload", "execute", "4711", "--dry-run")["offload"] is None
+    assert reported(served, "offload", "execute", "4711", "--dry-run")["offload"] is None
     assert served.control.done == []
     assert not served.client.boost_status()["boosts"]
 

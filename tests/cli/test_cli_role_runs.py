@@ -167,9 +167,11 @@ def test_each_member_has_its_line_where_that_is_asked_for() -> None:
     assert len(run_view(big(60), Canvas(), each=True).splitlines()) > 62
 
 
-@pytest.mark.parametrize(("numbers", "told"), [([0], "0"), ([0, 1, 2], "0-2"), ([5, 1, 0, 3], "0-1, 3, 5"), ([], "")])
-def test_ranks_are_told_as_spans(numbers: list[int], told: str) -> None:
-    assert ranks(numbers) == told
+@pytest.mark.parametrize(
+    ("numbers", "reported"), [([0], "0"), ([0, 1, 2], "0-2"), ([5, 1, 0, 3], "0-1, 3, 5"), ([], "")]
+)
+def test_ranks_are_told_as_spans(numbers: list[int], reported: str) -> None:
+    assert ranks(numbers) == reported
 
 
 def test_the_list_fits_a_narrow_terminal() -> None:

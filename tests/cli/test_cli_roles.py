@@ -158,14 +158,14 @@ def test_a_boost_of_the_running_cluster_is_told_and_makes_it_fit(folder: Path, s
 
 
 def test_a_boost_that_would_not_be_granted_is_not_told(folder: Path, served: ServedGrid) -> None:
-    def told() -> list[str]:
+    def reported() -> list[str]:
         refused = live(folder, served, "roles: {trainer: {cpus: 9, gpus: 1}}\n")
         return [remedy["kind"] for remedy in refused["remedies"]]
 
-    assert told() == ["boost", "add"]
+    assert reported() == ["boost", "add"]
     served.client.set_policy(policy="conservative")  # a lender keeps half of what is idle: 4 of 8 CPUs
     try:
-        assert told() == ["add"]
+        assert reported() == ["add"]
     finally:
         served.client.set_policy(policy="balanced")
 

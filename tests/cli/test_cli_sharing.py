@@ -49,7 +49,7 @@ def typed(served: ServedGrid, *words: str, code: int = 0, width: int = 80) -> st
     return done.stdout or done.stderr
 
 
-def told(served: ServedGrid, *words: str, code: int = 0) -> Any:
+def reported(served: ServedGrid, *words: str, code: int = 0) -> Any:
     return json.loads(typed(served, *words, "--json", width=100_000, code=code))
 
 
@@ -96,7 +96,7 @@ def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
     assert f"Request {short} has ended" in typed(served, "resource-sharing", "release", short, code=3)
 
 
-def test_every_status_lists_who_waits_with_the_queues_own_verdicts(served: ServedGrid) -> None:
+def test_every_status_lists_waiting_requests_with_the_queues_own_verdicts(served: ServedGrid) -> None:
     assert "Waiting: nothing" in typed(served, "cluster", "status")
     for source in ("gpu1", "gpu2"):
         typed(served, "boost", "request", "gpu-master", "cpu", "8", "--source", source, "--duration", "900")
@@ -113,8 +113,8 @@ def test_every_status_lists_who_waits_with_the_queues_own_verdicts(served: Serve
     def listed(requests: Any) -> list[tuple[Any, ...]]:
         return [(one["request_id"], one["reason"], one["expected_start"]) for one in requests]
 
-    queue = listed(told(served, "resource-sharing", "queue")["requests"])
-    for status in (told(served, "cluster", "status"), told(served, "resource-sharing", "status")):
+    queue = listed(reported(served, "resource-sharing", "queue")["requests"])
+    for status in (reported(served, "cluster", "status"), reported(served, "resource-sharing", "status")):
         assert status["waiting"] == 10
         assert listed(status["queue"]) == queue[:8]
 
@@ -128,7 +128,7 @@ def test_a_refused_boost_says_when_it_would_be_met_and_how_to_wait_for_it(served
     as_json = json.loads(typed(served, "boost", "request", "gpu-master", "cpu", "4", "--json", code=4))["error"]
     assert (
         as_json["expected_start"]
-        == told(served, "plan", "gpu-master", "cpu", "4", code=4)["expected_start"]
+        == reported(served, "plan", "gpu-master", "cpu", "4", code=4)["expected_start"]
         is not None
     )
 
@@ -138,12 +138,12 @@ def test_a_refused_boost_says_when_it_would_be_met_and_how_to_wait_for_it(served
 
 
 def test_an_allocation_that_is_met_at_once_is_shown_as_a_boost(served: ServedGrid) -> None:
-    found = told(served, "resource-sharing", "request", "gpu-master", "cpu", "2")
+    found = reported(served, "resource-sharing", "request", "gpu-master", "cpu", "2")
     assert (found["state"], found["waiting"], found["boost"]["boost_id"]) == ("active", None, found["request_id"])
     assert "has its 2 CPUs back" in typed(served, "resource-sharing", "release", found["request_id"])
 
 
-def test_why_a_boost_is_lent_by_who_lends_it_also_after_it_ended(served: ServedGrid) -> None:
+def test_why_a_boost_has_its_lender_also_after_it_ended(served: ServedGrid) -> None:
     body = {"target_node": "gpu-master", "resource_type": "cpu", "amount": 2, "source_node": "gpu1"}
     boost = served.client.request_boost(body)
     shown = typed(served, "why", boost["boost_id"][:8])
@@ -151,7 +151,7 @@ def test_why_a_boost_is_lent_by_who_lends_it_also_after_it_ended(served: ServedG
     assert "gpu1        chosen: " in shown
     assert "gpu-master  IsTarget: it is the target itself" in shown
     served.client.release_boost(boost["boost_id"])
-    again = told(served, "why", boost["boost_id"])
+    again = reported(served, "why", boost["boost_id"])
     assert {node["node"]: node["verdict"] for node in again["nodes"]}["gpu1"] == "chosen"
     assert again["state"] == "released"
     assert "No request and no boost" in typed(served, "why", "nothing", code=3)
@@ -164,7 +164,7 @@ def test_a_policy_is_shown_and_set_and_put_back(served: ServedGrid) -> None:
     )
     assert "policy aggressive (set" in typed(served, "resource-sharing", "status")
     assert "Unknown policy: 'bold'" in typed(served, "resource-sharing", "policy", "set", "bold", code=2)
-    assert told(served, "resource-sharing", "policy", "set", "configured")["policy"] == "balanced"
+    assert reported(served, "resource-sharing", "policy", "set", "configured")["policy"] == "balanced"
 
 
 def test_a_node_cools_down_and_is_warm_again(served: ServedGrid) -> None:

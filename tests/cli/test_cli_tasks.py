@@ -55,10 +55,10 @@ def test_a_run_in_the_background_says_what_it_is_where_it_is_and_how_to_follow_a
         return started[0]
 
     monkeypatch.setattr(detached, "start", start)
-    told = typed("run", "-d", "--gpus", "1", "--", "python", "-c", "print(1)")
+    reported = typed("run", "-d", "--gpus", "1", "--", "python", "-c", "print(1)")
 
     (began,) = started
-    assert told.splitlines() == [
+    assert reported.splitlines() == [
         f"Run {began.id} is running: python -c 'print(1)'",
         f"  process {began.pid} on this machine; its Ray work runs on gpu1, in a lease for gpu-master",
         f"  grid tasks logs {began.id} --follow     its output",
@@ -67,7 +67,7 @@ def test_a_run_in_the_background_says_what_it_is_where_it_is_and_how_to_follow_a
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({}, "process {pid} on this machine; its Ray work runs on gpu1, in a lease for gpu-master"),
         (
@@ -81,9 +81,9 @@ def test_a_run_in_the_background_says_what_it_is_where_it_is_and_how_to_follow_a
         ({"source_node": None}, "process {pid} on this machine, without a lease yet"),
     ],
 )
-def test_a_run_says_where_it_is_and_where_its_work_is(home: GridHome, changes: dict[str, Any], told: str) -> None:
+def test_a_run_says_where_it_is_and_where_its_work_is(home: GridHome, changes: dict[str, Any], reported: str) -> None:
     began = run(home, **changes)
     assert typed("tasks", "show", began.id).splitlines()[1:3] == [
         f"  {began.command}",
-        f"  {told.format(pid=began.pid)}",
+        f"  {reported.format(pid=began.pid)}",
     ]

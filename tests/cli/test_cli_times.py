@@ -86,10 +86,10 @@ def test_an_hour_here_is_the_hour_of_the_data(served: ServedGrid) -> None:
 
 
 def test_sentences_have_their_times_in_the_readers_zone() -> None:
-    told = f"kept until {stamp(NOON)}, back by {minute(NOON)}"
-    assert told == "kept until 2025-06-01T12:00:03Z, back by 2025-06-01T12:00Z"
-    assert local_times(told, now=NOON) == "kept until 17:30:03 IST, back by 17:30 IST"
-    assert local_times(told, now=NOON + timedelta(days=1)).startswith("kept until 2025-06-01 17:30 IST, ")
+    reported = f"kept until {stamp(NOON)}, back by {minute(NOON)}"
+    assert reported == "kept until 2025-06-01T12:00:03Z, back by 2025-06-01T12:00Z"
+    assert local_times(reported, now=NOON) == "kept until 17:30:03 IST, back by 17:30 IST"
+    assert local_times(reported, now=NOON + timedelta(days=1)).startswith("kept until 2025-06-01 17:30 IST, ")
     assert clock(NOON, now=NOON) == "17:30:03 IST"
     assert local_times("at 9999-12-31T23:59:59Z", now=NOON) == "at 9999-12-31T23:59:59Z"  # no calendar has it here
 
@@ -116,8 +116,8 @@ def test_errors_and_events_have_their_times_in_the_readers_zone(capsys: pytest.C
 
 def test_a_program_that_has_to_leave_its_lease_is_told_when_here() -> None:
     ending: Any = {"cause": "expired", "by": "grid", "reason": "expired", "claimant": None}
-    told = in_words(Reclaim(ending, time.monotonic() + 60), "3f2a91c0", "The program")
-    assert re.search(r"keeps it until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)? IST \(for 60 s\)", told)
+    reported = in_words(Reclaim(ending, time.monotonic() + 60), "3f2a91c0", "The program")
+    assert re.search(r"keeps it until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)? IST \(for 60 s\)", reported)
 
 
 def test_a_moment_without_a_zone_is_one_here() -> None:

@@ -30,19 +30,19 @@ def served(tmp_path: Path) -> Iterator[ServedGrid]:
 
 
 def test_the_screen_gets_news_after_an_unforeseen_error() -> None:
-    told: list[object] = []
+    reported: list[object] = []
 
     def tell(seen: object) -> None:
-        told.append(seen)
-        if len(told) == 1:
+        reported.append(seen)
+        if len(reported) == 1:
             raise ZeroDivisionError
 
     client: Any = None  # an answer that makes no sense is told as an error
     feed = Feed(client, tell, every_s=0.01)
     feed.start()
-    until(lambda: len(told) > 2, what="there is news after it")
+    until(lambda: len(reported) > 2, what="there is news after it")
     feed.stop()
-    assert all(isinstance(one, GridError) for one in told)
+    assert all(isinstance(one, GridError) for one in reported)
 
 
 def test_nodes_boosts_events_totals_and_what_waits_in_80_by_24(served: ServedGrid) -> None:
@@ -347,10 +347,10 @@ def test_countdowns() -> None:
 def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
-    with pytest.raises(ExtraMissing) as told:
+    with pytest.raises(ExtraMissing) as reported:
         top.require_textual()
 
-    assert "pip install 'distributed-grid[top]'" in (told.value.try_next or "")
+    assert "pip install 'distributed-grid[top]'" in (reported.value.try_next or "")
 
 
 def test_it_needs_a_terminal(served: ServedGrid, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ def test_what_is_no_address_of_a_head_joins_nothing_starts_nothing_and_waits_for
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (["--tls-cert", "/nowhere"], "go together"),
         (["--host", "0.0.0.0"], "only with TLS"),
@@ -139,12 +139,12 @@ def test_what_is_no_address_of_a_head_joins_nothing_starts_nothing_and_waits_for
     ],
 )
 def test_a_supervisor_does_not_wait_for_a_head_to_find_its_own_arguments_wrong(
-    tmp_path: Path, options: list[str], told: str
+    tmp_path: Path, options: list[str], reported: str
 ) -> None:
     done = run(tmp_path, "start", "--address", "127.0.0.1:1", "--supervise", *options)
 
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reported in done.stderr
 
 
 def test_a_supervisor_ends_where_rays_token_is_missing_and_systemd_may_start_it_again(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_a_program_keeps_its_lease_in_the_background_until_it_ends(capsys: pytes
     controller = Controller(*answers)
     ended = asyncio.run(LeaseKeeper(0.03).keep(controller.later))
     assert (ended.message, controller.renewals) == ("it is releasing", 5)
-    told = "".join(capsys.readouterr())
-    assert "RuntimeError: unforeseen" in told and "away" not in told
+    reported = "".join(capsys.readouterr())
+    assert "RuntimeError: unforeseen" in reported and "away" not in reported
 
 
 # -- as its holder sees it ---------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_lease_is_gone_once_it_is_lost_or_released(boost: Any, why: str | None
     assert lease.ended == why
 
 
-def test_without_an_answer_a_lease_is_as_it_was_and_one_that_nobody_knows_is_gone() -> None:
+def test_without_an_answer_a_lease_is_as_it_was_and_one_that_is_unknown_is_gone() -> None:
     lease = WatchedLease(a_boost(ending=PREEMPTED))
     with pytest.raises(RuntimeError):
         lease.look(lambda: fail(RuntimeError("unforeseen")))

@@ -24,10 +24,10 @@ def told_before_start(folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: str)
         raise NotToday
 
     monkeypatch.setattr(embedded.local, "start", start)
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(NotToday):
-        embedded.start_embedded(GridHome(folder / "home"), str(config), progress=told.append)
-    return told
+        embedded.start_embedded(GridHome(folder / "home"), str(config), progress=reported.append)
+    return reported
 
 
 @pytest.mark.parametrize(("cores", "is_said"), [(2, True), (4, True), (5, False), (64, False)])
@@ -37,9 +37,9 @@ def test_a_machine_with_far_fewer_cores_than_its_nodes_have_cpus_is_told_of(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     nodes = "- {name: head, role: master, cpu_count: 8, memory_gb: 1}\n- {name: other, cpu_count: 12, memory_gb: 1}\n"
 
-    told = told_before_start(tmp_path, monkeypatch, nodes)
+    reported = told_before_start(tmp_path, monkeypatch, nodes)
 
-    notes = [line for line in told if "20 CPUs together" in line]
+    notes = [line for line in reported if "20 CPUs together" in line]
     assert len(notes) == is_said
     if is_said:
         assert f"this machine has {cores} cores" in notes[0]
@@ -49,13 +49,13 @@ def test_a_machine_with_far_fewer_cores_than_its_nodes_have_cpus_is_told_of(
 def test_nodes_that_hand_out_the_same_gpu_of_this_machine_are_named() -> None:
     packaged = load_config(packaged_config()).config
 
-    (told,) = embedded.shared_gpus(packaged, devices=1)
-    assert told.startswith("gpu1 and gpu2 hand out the same GPU, device 0")
+    (reported,) = embedded.shared_gpus(packaged, devices=1)
+    assert reported.startswith("gpu1 and gpu2 hand out the same GPU, device 0")
     assert embedded.shared_gpus(packaged, devices=0) == []
 
 
 @pytest.mark.parametrize(("devices", "is_said"), [(["nvidia0", "nvidiactl"], True), (["nvidiactl"], False)])
-def test_whoever_starts_the_cluster_is_told_of_shared_gpus_if_the_machine_has_one(
+def test_the_start_of_the_cluster_warns_of_shared_gpus_if_the_machine_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], is_said: bool
 ) -> None:
     real = Path.glob
@@ -67,7 +67,9 @@ def test_whoever_starts_the_cluster_is_told_of_shared_gpus_if_the_machine_has_on
     monkeypatch.setattr(Path, "glob", glob)
     nodes = "".join(f"- {{name: {name}, cpu_count: 1, memory_gb: 1, gpu_count: 1}}\n" for name in ("one", "two"))
 
-    told = told_before_start(tmp_path, monkeypatch, nodes + "- {name: head, role: master, cpu_count: 1, memory_gb: 1}")
+    reported = told_before_start(
+        tmp_path, monkeypatch, nodes + "- {name: head, role: master, cpu_count: 1, memory_gb: 1}"
+    )
 
-    notes = [line for line in told if line.startswith("Note: one and two hand out the same GPU, device 0 ")]
+    notes = [line for line in reported if line.startswith("Note: one and two hand out the same GPU, device 0 ")]
     assert len(notes) == is_said

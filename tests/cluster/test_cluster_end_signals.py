@@ -27,7 +27,7 @@ print("after it", flush=True)
 
 
 @pytest.mark.parametrize(
-    ("insists", "again", "code", "told"),
+    ("insists", "again", "code", "reported"),
     [
         (True, True, -signal.SIGINT, "SIGTERM"),
         (True, False, -signal.SIGTERM, "SIGTERM"),  # the handlers from before the block are back
@@ -35,8 +35,8 @@ print("after it", flush=True)
     ],
 )
 def test_the_first_signal_raises_and_ignored_ones_stay_ignored(
-    insists: bool, again: bool, code: int, told: str
+    insists: bool, again: bool, code: int, reported: str
 ) -> None:
     program = PROGRAM.format(insists=insists, again=again)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.strip()) == (code, told), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (code, reported), done.stderr

@@ -95,7 +95,7 @@ def test_without_a_network_the_hosts_name_gives_the_address(monkeypatch: pytest.
         ("10.1.0.1", {}, "127.0.0.1"),  # and the host's name is not known either
     ],
 )
-def test_a_host_is_at_the_address_that_faces_those_who_are_to_reach_it(
+def test_a_host_is_at_the_address_that_faces_the_hosts_that_are_to_reach_it(
     monkeypatch: pytest.MonkeyPatch, facing: str | None, ways: dict[str, str], address: str
 ) -> None:
     def unknown(_: str) -> str:

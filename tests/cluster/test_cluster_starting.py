@@ -24,13 +24,13 @@ class Told:
 class FakeStart:
     """Has its sockets after `sockets` looks, and is up after `up` looks; its first `failures` starts fail."""
 
-    def __init__(self, spec: NodeSpec, told: Told, *, sockets: int = 0, up: int = 2, failures: int = 0) -> None:
+    def __init__(self, spec: NodeSpec, reported: Told, *, sockets: int = 0, up: int = 2, failures: int = 0) -> None:
         self.spec = spec
-        self._told = told
+        self._told = reported
         self._sockets = sockets
         self._up = up
-        told.note("loaded", self)
-        self._fails = told.events.count(f"loaded {spec.name}") <= failures
+        reported.note("loaded", self)
+        self._fails = reported.events.count(f"loaded {spec.name}") <= failures
 
     def let_go(self) -> None:
         self._told.note("let go", self)
@@ -53,17 +53,19 @@ def node(name: str, *, is_head: bool = False) -> NodeSpec:
     return NodeSpec(name, 1, 0, 2**30, {}, is_head)
 
 
-def played(monkeypatch: pytest.MonkeyPatch, told: Told, *, load: float = 0.0, **behaviour: dict[str, int]) -> list[str]:
+def played(
+    monkeypatch: pytest.MonkeyPatch, reported: Told, *, load: float = 0.0, **behaviour: dict[str, int]
+) -> list[str]:
     monkeypatch.setattr(starting, "POLL_S", 0.0)
     monkeypatch.setattr(starting.os, "getloadavg", lambda: (load, 0.0, 0.0))
     start_in_turn(
         [node("head", is_head=True), node("a"), node("b")],
-        lambda spec: FakeStart(spec, told, **behaviour.get(spec.name, {})),  # type: ignore[arg-type,return-value]
+        lambda spec: FakeStart(spec, reported, **behaviour.get(spec.name, {})),  # type: ignore[arg-type,return-value]
         begun=lambda _: None,
-        up=lambda started: told.note("up", started),  # type: ignore[arg-type]
-        again=lambda spec, failed: told.events.append(f"again {spec.name}"),
+        up=lambda started: reported.note("up", started),  # type: ignore[arg-type]
+        again=lambda spec, failed: reported.events.append(f"again {spec.name}"),
     )
-    return told.events
+    return reported.events
 
 
 def test_each_is_loaded_while_the_one_before_starts_and_none_goes_before_the_head_is_up(
@@ -89,13 +91,13 @@ def test_a_node_whose_raylet_has_no_names_for_its_sockets_yet_is_waited_for(monk
 
 
 def test_a_node_that_goes_on_failing_is_told_once_those_before_it_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told()
+    reported = Told()
 
     with pytest.raises(ClusterStartFailed, match="Node b"):
-        played(monkeypatch, told, a={"up": 9}, b={"failures": 99})
+        played(monkeypatch, reported, a={"up": 9}, b={"failures": 99})
 
-    assert told.events.count("again b") == 2
-    assert told.events.index("up a") < told.events.index("ended b")
+    assert reported.events.count("again b") == 2
+    assert reported.events.index("up a") < reported.events.index("ended b")
 
 
 @pytest.mark.parametrize("failing", ["head", "a", "b"])

@@ -27,16 +27,16 @@ def test_an_ambiguous_beginning_of_an_id_names_only_boosts_that_the_caller_may_s
         ids.append(fresh.ask("POST", "/boosts", body, token=eve)[1]["boost_id"])
     first = shared[0][0]
 
-    def told(method: str, path: str, token: str) -> str:
+    def reported(method: str, path: str, token: str) -> str:
         status, answer = fresh.ask(method, path, {}, token=token)
         assert (status, answer["error"]["code"]) == (409, "AMBIGUOUS_BOOST")
         assert "2 boosts have an id that begins with" in answer["error"]["message"]
         return json.dumps(answer)
 
     for path in (f"/boosts/{first}/release", f"/boosts/{first}/renew", f"/boosts/{first}/checkpoint"):
-        assert not any(id_ in told("POST", path, ana) for id_ in ids)
-        assert all(id_ in told("POST", path, eve) for id_ in ids if id_[0] == first), "they are hers"
-        assert all(id_ in told("POST", path, cy) for id_ in ids if id_[0] == first), "who may see all boosts"
+        assert not any(id_ in reported("POST", path, ana) for id_ in ids)
+        assert all(id_ in reported("POST", path, eve) for id_ in ids if id_[0] == first), "they are hers"
+        assert all(id_ in reported("POST", path, cy) for id_ in ids if id_[0] == first), "who may see all boosts"
 
 
 # -- tokens --------------------------------------------------------------------------------------------------
@@ -71,10 +71,10 @@ def teams_told(grid: ServedGrid, token: str) -> set[str]:
     """Every team that any answer about this token, and about what it asks for, names."""
     _, boost = grid.ask("POST", "/boosts", BOOST, token=token)
     _, waiting = grid.ask("POST", "/requests", BOOST | {"amount": 100}, token=token)
-    wish = {"task_id": f"task-{boost['boost_id']}", "target": "a", "cpu": 1, "wait": True}
-    assert grid.ask("POST", "/tasks", wish, token=token)[0] < 300
+    wanted = {"task_id": f"task-{boost['boost_id']}", "target": "a", "cpu": 1, "wait": True}
+    assert grid.ask("POST", "/tasks", wanted, token=token)[0] < 300
     _, plan = grid.ask("POST", "/plan", BOOST, token=token)
-    [task] = [one for one in grid.client.tasks()["tasks"] if one["task_id"] == wish["task_id"]]
+    [task] = [one for one in grid.client.tasks()["tasks"] if one["task_id"] == wanted["task_id"]]
     tokens = [grid.ask("GET", "/me", token=token)[1], *grid.client.tokens()["tokens"]]
     status = [one["name"] for one in grid.client.sharing_status()["teams"] if any(one["held"].values())]
     return {one["team"] for one in (boost, waiting["waiting"], task, plan, *tokens)} | {*status}
@@ -91,18 +91,18 @@ def test_a_team_that_is_not_configured_counts_as_default_in_every_answer(fresh: 
 
 def test_a_token_whose_team_has_left_the_configuration_counts_as_default_until_it_is_back(tmp_path: Path) -> None:
     vision = [{"name": "vision", "max_priority": "high"}]
-    told, may, token = [], [], ""
+    reported, may, token = [], [], ""
     for teams in (vision, [], [{"name": "audio"}], vision):
         grid = ServedGrid(tmp_path, teams=teams)
         try:
             token = token or grid.token("ana", "view", "lend", team="vision")
-            told.append(teams_told(grid, token))
+            reported.append(teams_told(grid, token))
             may.append(grid.ask("GET", "/me", token=token)[1]["max_priority"])
             grid.in_its_loop(grid.engine.give_all_back(force=True))
         finally:
             grid.close()
 
-    assert told == [{"vision"}, {"default"}, {"default"}, {"vision"}]
+    assert reported == [{"vision"}, {"default"}, {"default"}, {"vision"}]
     assert may == ["high", "normal", "normal", "high"]
 
 

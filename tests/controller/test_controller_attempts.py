@@ -15,7 +15,7 @@ def fail(
     return [attempts.failed(address, f"{n if guessing else 0}".encode(), now=now) for n in range(times)][-1]
 
 
-def test_who_fails_too_often_waits_for_a_while_and_then_has_a_new_start() -> None:
+def test_an_address_that_fails_too_often_waits_for_a_while_and_then_has_a_new_start() -> None:
     attempts = FailedAttempts()
 
     assert fail(attempts, MOST_FAILURES - 1) == 0.0
@@ -68,12 +68,12 @@ def test_one_machine_has_many_ipv6_addresses() -> None:
 
 
 def test_each_time_a_caller_is_put_off_it_is_told_once() -> None:
-    told: list[str] = []
-    attempts = FailedAttempts(on_block=told.append)
+    reported: list[str] = []
+    attempts = FailedAttempts(on_block=reported.append)
 
     fail(attempts, 5 * MOST_FAILURES)
 
-    assert told == [AWAY]
+    assert reported == [AWAY]
 
 
 ADDRESSES = st.one_of(

@@ -118,8 +118,8 @@ def test_legends_and_texts_name_labels_that_the_result_has() -> None:
     for name, expression, legend in in_panels():
         assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= labels_of(parsed(expression)), name
     for rule in rules():
-        told = " ".join(rule["annotations"].values())
-        assert set(re.findall(r"\$labels\.(\w+)", told)) <= labels_of(parsed(rule["expr"])), rule["alert"]
+        reported = " ".join(rule["annotations"].values())
+        assert set(re.findall(r"\$labels\.(\w+)", reported)) <= labels_of(parsed(rule["expr"])), rule["alert"]
 
 
 def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:

@@ -43,7 +43,7 @@ def listening(grid: ServedGrid, path: str = "/api/v1/events", **headers: str) ->
         connection.close()
 
 
-def test_who_listens_is_told_at_once_what_happens(served: ServedGrid) -> None:
+def test_a_listener_learns_at_once_what_happens(served: ServedGrid) -> None:
     last = served.client.events()[-1]["number"]
     with listening(served, f"/api/v1/events?after={last}") as listener:
         assert listener.answer.status == 200
@@ -61,12 +61,12 @@ def test_who_listens_is_told_at_once_what_happens(served: ServedGrid) -> None:
 def test_what_happened_before_comes_first(served: ServedGrid) -> None:
     known = served.client.events()
     with listening(served) as listener:
-        told = [json.loads(listener.next()["data"]) for _ in known]
+        reported = [json.loads(listener.next()["data"]) for _ in known]
 
-    assert told == known
+    assert reported == known
 
 
-def test_who_was_cut_off_goes_on_after_the_last_event_it_got(served: ServedGrid) -> None:
+def test_a_client_that_was_cut_off_goes_on_after_the_last_event_it_got(served: ServedGrid) -> None:
     with listening(served) as listener:
         first, second = listener.next(), listener.next()
 

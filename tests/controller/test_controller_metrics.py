@@ -165,11 +165,11 @@ def test_how_long_work_took_is_a_histogram() -> None:
     assert value(found, "grid_task_execution_seconds_sum") == 100_015.05
 
 
-def test_who_waits_for_a_boost_is_counted_by_priority() -> None:
+def test_requests_that_wait_for_a_boost_are_counted_by_priority() -> None:
     queue = [waits("w1", waited_s=60), waits("w2", waited_s=5, priority=AllocationPriority.HIGH)]
     found = samples(Seen(NOON, queue=queue))
 
-    told = {each: value(found, "grid_queue_requests", priority=each) for each in AllocationPriority}
-    assert told == {"low": 0, "normal": 1, "high": 1, "critical": 0}
+    reported = {each: value(found, "grid_queue_requests", priority=each) for each in AllocationPriority}
+    assert reported == {"low": 0, "normal": 1, "high": 1, "critical": 0}
     assert value(found, "grid_queue_oldest_seconds") == 60.0
     assert value(samples(Seen(NOON)), "grid_queue_oldest_seconds") == 0.0

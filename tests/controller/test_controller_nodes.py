@@ -85,15 +85,15 @@ def test_what_a_node_could_lend_is_what_a_request_gets_and_no_more(fresh: Served
     assert node(fresh, "b")["lendable"]["cpu"] == 0
 
 
-def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fresh: ServedGrid) -> None:
+def test_a_node_that_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fresh: ServedGrid) -> None:
     measured(fresh)
-    wish = {"target_node": "a", "resource_type": "cpu", "amount": 1, "source_node": "b"}
+    wanted = {"target_node": "a", "resource_type": "cpu", "amount": 1, "source_node": "b"}
 
     fresh.telemetry.answers["b"] = "its probe died"
     fresh.measure()
     assert (node(fresh, "b")["state"], node(fresh, "b")["stale_because"]) == ("stale", "its probe died")
     try:
-        fresh.client.request_boost(wish)
+        fresh.client.request_boost(wanted)
         raise AssertionError("a node lent of which nothing is known")
     except NoCapacity as refused:
         assert any("b: no recent measurement: its probe died [Stale]" in line for line in refused.because)
@@ -101,7 +101,7 @@ def test_who_falls_silent_is_stale_and_lends_nothing_until_it_answers_again(fres
     fresh.telemetry.answers["b"] = reading()
     fresh.measure()
     assert node(fresh, "b")["state"] == "ok"
-    assert fresh.client.request_boost(wish)["state"] == "active"
+    assert fresh.client.request_boost(wanted)["state"] == "active"
 
 
 def test_pressure_is_an_event(fresh: ServedGrid) -> None:
@@ -111,8 +111,8 @@ def test_pressure_is_an_event(fresh: ServedGrid) -> None:
     fresh.telemetry.answers["c"] = reading(cpu_used=0.0)
     fresh.measure()
 
-    told = [e["message"] for e in fresh.client.events() if e["node"] == "c" and e["event"].startswith("pressure")]
-    assert told == ["c is under pressure: cpu at 100%", "c is no longer under pressure: cpu at 0%"]
+    reported = [e["message"] for e in fresh.client.events() if e["node"] == "c" and e["event"].startswith("pressure")]
+    assert reported == ["c is under pressure: cpu at 100%", "c is no longer under pressure: cpu at 0%"]
 
 
 def test_what_waits_is_told_with_its_reason(fresh: ServedGrid) -> None:

@@ -64,12 +64,12 @@ def test_whatever_is_sent_is_answered_as_described_and_only_to_whom_it_may_be(
                 case.headers = {k: v for k, v in (case.headers or {}).items() if k.lower() != "authorization"}
             answer = case.call(headers=headers)
             statuses.add(answer.status_code)
-            told = f"{answer.status_code} for {case.as_curl_command()}"
-            assert answer.status_code < 500, f"{told}: {answer.text}"
+            reported = f"{answer.status_code} for {case.as_curl_command()}"
+            assert answer.status_code < 500, f"{reported}: {answer.text}"
             if answer.status_code not in HTTP_LEVEL:
                 case.validate_response(answer, checks=AS_DESCRIBED)
             if not allowed:
-                assert answer.status_code in (*HTTP_LEVEL, 401, 403, 421, 429), told
+                assert answer.status_code in (*HTTP_LEVEL, 401, 403, 421, 429), reported
 
         for_all(operation.as_strategy(generation_mode=mode), check, EXAMPLES if allowed else IF_REFUSED)
     if who in (Scope.LEND, Scope.ADMIN):

@@ -89,7 +89,7 @@ def test_what_shares_a_place_scales_together(runs: ServedGrid) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "count", "status", "code", "told"),
+    ("role", "count", "status", "code", "reported"),
     [
         ("nobody", 1, 404, "ROLE_NOT_FOUND", "The run run-1 has no role 'nobody'"),
         ("rollout_worker", 5, 422, "INVALID_REQUEST", "rollout_worker of run-1 has from 2 to 4 members, not 5"),
@@ -100,11 +100,11 @@ def test_what_shares_a_place_scales_together(runs: ServedGrid) -> None:
     ],
 )
 def test_an_impossible_count_is_refused_and_no_command_is_sent(
-    runs: ServedGrid, role: str, count: Any, status: int, code: str, told: str
+    runs: ServedGrid, role: str, count: Any, status: int, code: str, reported: str
 ) -> None:
     answered, answer = scale(runs, role, count)
 
-    assert (answered, answer["error"]["code"], answer["error"]["message"]) == (status, code, told)
+    assert (answered, answer["error"]["code"], answer["error"]["message"]) == (status, code, reported)
     assert runs.role_records.pending_command("run-1") is None
 
 

@@ -19,8 +19,8 @@ def _error_while(served: ServedGrid, falls: BaseException) -> GridError:
 
 
 def test_an_unexpected_exception_is_told(served: ServedGrid) -> None:
-    told = _error_while(served, ZeroDivisionError("so many groups, so few nodes"))
+    reported = _error_while(served, ZeroDivisionError("so many groups, so few nodes"))
 
-    assert told.code == "ERROR" and told.try_next
-    assert told.because == ("ZeroDivisionError: so many groups, so few nodes",)
+    assert reported.code == "ERROR" and reported.try_next
+    assert reported.because == ("ZeroDivisionError: so many groups, so few nodes",)
     assert served.client.cluster_status()["nodes"]

@@ -228,7 +228,7 @@ def test_no_calendars_of_nodes_are_built_for_a_request_that_only_its_team_s_limi
     assert (found["blue"].grant, found["blue"].expected_start) == (None, at(30))
 
 
-def test_of_its_own_team_only_who_is_done_in_time_passes_whom_the_limit_holds_back() -> None:
+def test_of_its_own_team_only_a_request_that_is_done_in_time_passes_one_that_the_limit_holds_back() -> None:
     loan = lent("x", 2, 30, team="blue")
 
     found = plan(
@@ -400,7 +400,7 @@ def test_where_no_node_may_lend_it_says_so() -> None:
 # -- depth ---------------------------------------------------------------------------------------------------
 
 
-def test_who_is_too_far_back_for_a_place_may_still_be_admitted_but_delays_none_that_has_one() -> None:
+def test_a_request_too_far_back_for_a_slot_may_still_be_admitted_but_delays_none_that_has_one() -> None:
     loan = lent("x", 2, 30)
     queue = waits("big", 4), waits("other", 4), waits("long", 2), waits("short", 2, **minutes(30))
 

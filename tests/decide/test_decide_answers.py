@@ -80,7 +80,7 @@ def test_those_ahead_are_counted_and_get_theirs_first() -> None:
     assert (passes.grant is not None, passes.ahead) == (True, 0)
 
 
-def test_who_has_given_up_waiting_is_not_ahead() -> None:
+def test_a_request_whose_wait_is_over_is_not_ahead() -> None:
     gone = waits("w1", 6, waited_s=60.0, until=NOON)
     assert outlook(ask(amount=4), node("gpu1", cpus=8), waiting=(gone,)).ahead == 0
 
@@ -182,7 +182,7 @@ def test_a_reason_is_in_words_and_says_how_much_would_go(asked: Ask, name: str, 
     assert (found.detail, found.could_lend) == (detail, could_lend)
 
 
-def test_who_was_chosen_stays_chosen_though_it_could_not_lend_it_again() -> None:
+def test_a_lender_that_was_chosen_stays_chosen_though_it_could_not_lend_it_again() -> None:
     reasons = considered(ask(), NODES, Usage(), Rules(), chosen="full")
     found = next(one for one in reasons if one.node == "full")
     assert (found.verdict, found.detail) == (CHOSEN, "it is the lender; currently: 1 of 4 CPUs free, 2 asked")

@@ -245,7 +245,7 @@ def test_a_second_group_with_a_boosts_name_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_disk", "told"),
+    ("on_disk", "reported"),
     [
         (OnDisk(()), "a restart would lose it"),
         (OnDisk((LOAN, replace(LOAN, id="b2"))), "a restart would bring it back"),
@@ -253,11 +253,11 @@ def test_a_second_group_with_a_boosts_name_is_unknown() -> None:
         (OnDisk((), "it is damaged"), "it is damaged"),
     ],
 )
-def test_the_file_is_compared_boost_by_boost(on_disk: OnDisk, told: str) -> None:
+def test_the_file_is_compared_boost_by_boost(on_disk: OnDisk, reported: str) -> None:
     finding = only(replace(sound(LOAN), on_disk=on_disk))
 
     assert finding.code is Code.STORE_DIFFERS
-    assert told in finding.detail
+    assert reported in finding.detail
 
 
 def test_a_boost_that_is_being_granted_need_not_be_on_disk_yet() -> None:

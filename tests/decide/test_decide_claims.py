@@ -168,7 +168,7 @@ GUARANTEED, ABOVE = Claim("owner", True, NORMAL.rank), Claim("owner", False, CRI
         (lease(team="owner", priority=CRITICAL), ABOVE, True, False),
     ],
 )
-def test_who_yields_to_whom(held: Lease, claim: Claim, preempts: bool, yields: bool) -> None:
+def test_the_leases_that_yield_to_a_claim(held: Lease, claim: Claim, preempts: bool, yields: bool) -> None:
     assert yields_to(held, claim, preempts=preempts) is yields
 
 

@@ -72,14 +72,14 @@ def test_a_kind_that_the_node_has_not_does_not_count() -> None:
     assert sure(node(cpus=16, gpus=4), amounts(cpu=1, gpu=3), pressure=0.1) < sure(node(cpus=16), cpu(1), pressure=0.1)
 
 
-def test_who_waits_has_a_place_in_time_by_how_long_that_is_expected_to_take() -> None:
+def test_a_waiting_task_has_a_place_in_time_by_how_long_that_is_expected_to_take() -> None:
     waits = [gets_a_place(60, wait_s=wait) for wait in (5, 30, 60, 120, 600)]
     assert all(sooner > later for sooner, later in itertools.pairwise(waits))
     assert 0 < gets_a_place(60, wait_s=None) < 0.5
     assert gets_a_place(None, wait_s=600) > 0.9
 
 
-def test_who_has_a_place_starts_as_soon_as_the_others_did() -> None:
+def test_a_task_with_a_place_starts_as_soon_as_the_others_did() -> None:
     assert StartDelays().within(1.0) > 0.9
     slow = StartDelays([2.0] * 30 + [20.0] * 30)
     assert slow.within(1.0) < 0.2 < 0.5 < slow.within(5.0) < 0.7 < 0.9 < slow.within(60.0)

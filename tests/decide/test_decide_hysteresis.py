@@ -16,7 +16,7 @@ def snapshot(cpu: float | None, *, name: str = "gpu1", stale: bool = False) -> N
     return NodeSnapshot(name, f"id-of-{name}", NOON, nothing, nothing, nothing, pressure=pressure, stale=stale)
 
 
-def told(*values: float | None) -> list[str]:
+def reported(*values: float | None) -> list[str]:
     """What is told while the CPU goes through these values."""
     pressed: Pressed = frozenset()
     found = []
@@ -27,14 +27,14 @@ def told(*values: float | None) -> list[str]:
 
 
 def test_it_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
-    assert told(0.5, 0.79, 0.8, 0.95, 0.79, 0.31, 0.3, 0.1) == [
+    assert reported(0.5, 0.79, 0.8, 0.95, 0.79, 0.31, 0.3, 0.1) == [
         "gpu1 is under pressure: cpu at 80%",
         "gpu1 is no longer under pressure: cpu at 30%",
     ]
 
 
 def test_what_is_not_measured_changes_nothing() -> None:
-    assert told(0.9, None, None, 0.5) == ["gpu1 is under pressure: cpu at 90%"]
+    assert reported(0.9, None, None, 0.5) == ["gpu1 is under pressure: cpu at 90%"]
 
 
 def test_what_is_stale_changes_nothing() -> None:

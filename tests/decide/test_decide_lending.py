@@ -308,7 +308,7 @@ def test_an_offer_of_gpus_leaves_room_for_the_cpus_that_come_along() -> None:
     assert offer(ask(kind="gpu", amount=4), node(gpus=4, limits=limits(cpu=0))) is None
 
 
-def test_who_asks_for_whole_gpus_is_offered_no_part_of_one() -> None:
+def test_a_request_for_whole_gpus_is_offered_no_part_of_one() -> None:
     assert offer(ask(kind="gpu", amount=1), node(gpus=0.5)) is None
 
 

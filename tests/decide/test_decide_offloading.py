@@ -59,7 +59,7 @@ def test_a_plain_program_can_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "told"),
+    ("changes", "code", "reported"),
     [
         ({"ancestors": (Ancestor(9, "raylet", ("raylet",), 1000), INIT)}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
         ({"name": "ray::train", "command": ("ray::train",)}, ObstacleCode.RAYS_OWN, "belongs to Ray"),
@@ -82,11 +82,11 @@ def test_a_plain_program_can_move() -> None:
         ({"established": 2}, ObstacleCode.SOCKETS, "2 connected"),
     ],
 )
-def test_each_obstacle_is_told_with_its_reason(changes: dict[str, Any], code: ObstacleCode, told: str) -> None:
+def test_each_obstacle_is_told_with_its_reason(changes: dict[str, Any], code: ObstacleCode, reported: str) -> None:
     found = obstacles_here(process(**changes))
 
     assert codes(found) == [code]
-    assert told in found[0].detail
+    assert reported in found[0].detail
 
 
 def test_all_obstacles_are_told_not_only_the_first() -> None:

@@ -44,7 +44,7 @@ def test_others_lend_first_and_the_target_has_it_where_none_does() -> None:
     assert source(plan(own(source="gpu-master"), ALONE, node(cpus=8))) == "gpu-master"
 
 
-def test_only_who_asks_for_it_gets_it_of_its_own_and_never_as_a_transfer() -> None:
+def test_only_a_target_that_requests_it_gets_its_own_capacity_and_never_as_a_transfer() -> None:
     assert source(plan(ask(delivery="reserve"), ALONE)) is None
     assert source(plan(ask(own_too=True), ALONE)) is None
     assert source(plan(ask(own_too=True, source="gpu-master"), ALONE)) == "gpu-master"
@@ -113,7 +113,7 @@ def test_a_waiting_request_takes_its_own_as_soon_as_it_is_free_but_not_what_one_
     assert grants(ahead, mine, used=3, leases=(held, kept)) == {"ahead": None, "mine": "gpu-master"}  # done by then
 
 
-def test_one_who_waits_for_its_own_is_told_when_and_those_behind_leave_it_that() -> None:
+def test_a_request_that_waits_for_its_own_has_an_expected_start_and_those_behind_leave_it_that() -> None:
     held = lease("b1", "gpu-master", "gpu1", amount=3, delivery=Delivery.RESERVE)
     nodes = NodeTable([node("gpu-master", cpus=4, used=cpu(3)), node(cpus=0)])
     queue = [waits("mine", 4, delivery="reserve", own_too=True, nodes=("gpu-master",))]

@@ -129,15 +129,15 @@ def test_a_priority_is_refused_exactly_if_it_is_above_the_most_allowed_and_that_
 
 
 def test_a_refusal_says_whether_the_token_or_the_team_is_the_limit() -> None:
-    def told(of_token: AllocationPriority | None, of_team: AllocationPriority | None) -> str:
+    def reported(of_token: AllocationPriority | None, of_team: AllocationPriority | None) -> str:
         with pytest.raises(PriorityNotAllowed) as refused:
             check_priority(user(team="vision", most=of_token), CRITICAL, Teams([Team("vision", max_priority=of_team)]))
         return f"{refused.value.message}; {refused.value.try_next}"
 
-    assert "grid token create ana --max-priority critical" in told(HIGH, None)
-    assert "maximum for the token of ana" in told(LOW, HIGH)
-    assert "max_priority: critical for the team vision" in told(CRITICAL, HIGH)
-    assert "max_priority: critical for the team vision" in told(None, HIGH)
+    assert "grid token create ana --max-priority critical" in reported(HIGH, None)
+    assert "maximum for the token of ana" in reported(LOW, HIGH)
+    assert "max_priority: critical for the team vision" in reported(CRITICAL, HIGH)
+    assert "max_priority: critical for the team vision" in reported(None, HIGH)
 
 
 def test_admins_have_no_highest_priority() -> None:

@@ -168,7 +168,7 @@ LONG_SAVED = NOON - timedelta(hours=1)
         ),
     ],
 )
-def test_the_fewest_yield_and_of_as_few_those_who_lose_least(these: list[Lease], yields: list[str], why: str) -> None:
+def test_the_fewest_yield_and_of_as_few_those_that_lose_least(these: list[Lease], yields: list[str], why: str) -> None:
     assert sorted(victims(plan(URGENT, *these))) == sorted(yields), why
 
 
@@ -267,7 +267,7 @@ ML = team("ml", guaranteed=cpu(4))
 OWN = ask(amount=2, team="ml")
 
 
-def test_who_asks_for_its_own_gets_it_from_its_equals() -> None:
+def test_a_team_within_its_guarantee_gets_it_from_its_equals() -> None:
     found = plan(OWN, low("b", priority=NORMAL, team="web"), teams=Teams([ML]))
     assert found is not None
     assert victims(found) == ["b"]
@@ -280,7 +280,7 @@ def test_a_guarantee_holds_under_every_policy(policy: SharingPolicy) -> None:
     assert victims(plan(OWN, low("b", priority=NORMAL, team="web"), teams=Teams([ML]), policy=policy)) == ["b"]
 
 
-def test_who_asks_for_more_than_its_own_gets_nothing_from_its_equals() -> None:
+def test_a_team_above_its_guarantee_gets_nothing_from_its_equals() -> None:
     held = low("b", 6, priority=NORMAL, team="web")
     assert plan(replace(OWN, units=50_000), held, teams=Teams([ML])) is None
     assert plan(OWN, held, low("mine", 3, priority=NORMAL, team="ml"), teams=Teams([ML])) is None
@@ -369,7 +369,7 @@ def test_a_teams_own_boost_yields_where_the_team_has_more_afterwards() -> None:
     assert (victims(found), found.takes) == (["mine"], {"mine": 20_000})
 
 
-def test_others_yield_where_a_teams_own_boost_would_only_change_hands() -> None:
+def test_others_yield_where_a_teams_own_boost_would_only_be_replaced() -> None:
     mine, others = low("mine", team="ml", age_s=100.0), low("others", team="web")
     assert victims(plan(SAME, mine, others)) == ["others"]
     assert victims(plan(replace(SAME, team="ops"), mine, others)) == ["mine"], "the younger"

@@ -141,7 +141,7 @@ def test_a_node_that_falls_silent_neither_borrows_nor_begins_again() -> None:
     assert done == [0, 0, 0, 1]
 
 
-def test_who_is_pressed_itself_does_not_lend() -> None:
+def test_a_node_under_pressure_does_not_lend() -> None:
     (borrow,) = Round(use=hot("gpu-master") | hot("gpu1", 0.85), nodes=(MASTER, GPU1, GPU2)).after(3)[:1]
     assert isinstance(borrow, Borrow) and borrow.ask.source == "gpu2"
 
@@ -272,7 +272,7 @@ def test_predictive_borrows_before_the_pressure_is_there_and_the_others_do_not()
     assert Round(forecasts=expected, policy=BALANCED).after(9) == ()
 
 
-def test_who_is_expected_to_be_pressed_does_not_lend() -> None:
+def test_a_node_that_is_expected_to_be_under_pressure_does_not_lend() -> None:
     expected = {("gpu-master", CPU): forecast(0.9), ("gpu1", CPU): forecast(0.85)}
     (borrow,) = [a for a in Round(forecasts=expected, policy=PREDICTIVE).after(2) if isinstance(a, Borrow)][:1]
     assert borrow.ask.source == "gpu2"
@@ -487,7 +487,7 @@ def test_a_loan_that_was_moved_lately_stays_where_it_is() -> None:
     assert Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(young,)).after(9) == ()
 
 
-def test_who_has_just_got_its_own_back_waits_whether_that_is_enough() -> None:
+def test_a_lender_that_has_just_got_its_own_back_waits_whether_that_is_enough() -> None:
     lent = lease("b1", amount=2, age_s=10)
     lending = Round(nodes=(MASTER, LENT, GPU2), use=hot("gpu1"), leases=(lent,))
     home = Round(use=hot("gpu1"))
@@ -500,7 +500,7 @@ def test_who_has_just_got_its_own_back_waits_whether_that_is_enough() -> None:
 
 
 @pytest.mark.parametrize(("count", "lender"), [(1, "gpu1"), (3, "gpu2")], ids=["enough-for-both", "too-little"])
-def test_who_has_work_waiting_lends_only_what_that_does_not_need(count: int, lender: str) -> None:
+def test_a_node_with_waiting_work_lends_only_what_that_work_does_not_need(count: int, lender: str) -> None:
     """It waits for a GPU, and would need CPUs with it."""
     nodes = (MASTER, GPU1, GPU2)
     waiting = demand(shape("gpu1", gpu=1, cpu=3), *nodes, count=count)

@@ -197,5 +197,5 @@ def test_the_first_restart_is_at_once_and_each_other_after_a_pause_twice_as_long
     assert restart_at(10**6, began=99.0, now=100.0) == 110.0
 
 
-def test_who_lived_long_is_restarted_at_once_however_often_it_was() -> None:
+def test_an_actor_that_lived_long_is_restarted_at_once_however_often_it_was() -> None:
     assert restart_at(9, began=40.0, now=100.0) == 100.0

@@ -101,7 +101,7 @@ def test_a_process_that_may_end_is_held_alone() -> None:
     assert [names(one) for one in held(load, place("n1"))] == [["a+b 0"], ["a+b 1"]]
 
 
-def test_who_needs_nothing_has_an_empty_holding() -> None:
+def test_a_unit_that_needs_nothing_has_an_empty_holding() -> None:
     (one,) = held(workload(role("watcher", cpus=0)), place("n1"))
 
     assert not one.resources and names(one) == ["watcher 0"]

@@ -102,8 +102,8 @@ def test_the_role_to_shrink_and_to_how_many() -> None:
     load = workload(RoleSpec("worker", count=10), RoleSpec("trainer", cpus=4))
     found = refused(load, place(cpus=8))
 
-    told = [one for one in found.remedies if one.kind is RemedyKind.SHRINK]
-    assert [(one.text, dict(one.counts)) for one in told] == [
+    reported = [one for one in found.remedies if one.kind is RemedyKind.SHRINK]
+    assert [(one.text, dict(one.counts)) for one in reported] == [
         ("with 4 instead of 10 of worker, it fits", {"worker": 4})
     ]
 

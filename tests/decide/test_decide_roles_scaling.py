@@ -116,20 +116,22 @@ def test_a_number_that_is_none_is_no_reading(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "reading", "told"),
+    ("present", "reading", "reported"),
     [(8, 9, "queue at 9 (up at 4), and 8 is the maximum"), (2, 0, "queue at 0 (down at 1), and 2 is the minimum")],
 )
-def test_it_stays_between_the_least_and_the_most(present: int, reading: float, told: str) -> None:
+def test_it_stays_between_the_least_and_the_most(present: int, reading: float, reported: str) -> None:
     found = follow(queue(stable_seconds=0), [(0.0, reading)], present=present)
 
-    assert [(one.wanted, one.reason, one.state_text) for one in found] == [(present, "", told)]
+    assert [(one.wanted, one.reason, one.state_text) for one in found] == [(present, "", reported)]
 
 
 @pytest.mark.parametrize(
     ("present", "wanted", "reason"),
     [(1, 2, "the minimum is 2: from 1 to 2"), (11, 8, "the maximum is 8: from 11 to 8")],
 )
-def test_who_is_outside_comes_back_at_once_even_if_nothing_can_be_read(present: int, wanted: int, reason: str) -> None:
+def test_a_count_outside_its_bounds_is_corrected_at_once_even_if_no_signal_can_be_read(
+    present: int, wanted: int, reason: str
+) -> None:
     (found,) = follow(queue(), [(0.0, AWAY)], present=present)
 
     assert (found.wanted, found.reason) == (wanted, reason)

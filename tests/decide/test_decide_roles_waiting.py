@@ -14,7 +14,7 @@ LOAD = workload(
 )
 
 
-def told(load: Workload, *now: InventoryNode) -> tuple[str, ...]:
+def reported(load: Workload, *now: InventoryNode) -> tuple[str, ...]:
     """Planned on an empty node; then the cluster is as said."""
     planned = plan_workload(load, Inventory([place("n1", cpus=8, gpus=2)]))
     assert isinstance(planned, Placement)
@@ -32,13 +32,13 @@ def told(load: Workload, *now: InventoryNode) -> tuple[str, ...]:
     ],
 )
 def test_each_bundle_says_for_whom_it_waits_for_what_where(now: tuple[InventoryNode, ...], end: str) -> None:
-    (line,) = told(LOAD, *now)
+    (line,) = reported(LOAD, *now)
 
     assert line == f"n1: the bundle for 3 worker, 1 loader in the pool cpu_pool {end}"
 
 
 def test_whole_gpus_wait_for_whole_devices() -> None:
-    (line,) = told(workload(RoleSpec("trainer", gpus=2)), place("n1", gpus=4, gpu_parts=(0.6, 0.6, 0.6)))
+    (line,) = reported(workload(RoleSpec("trainer", gpus=2)), place("n1", gpus=4, gpu_parts=(0.6, 0.6, 0.6)))
 
     assert line.endswith("; 2.2 GPUs are free, but only 1 GPU as whole devices")
 
@@ -56,6 +56,6 @@ def test_whole_gpus_wait_for_whole_devices() -> None:
     ],
 )
 def test_a_part_of_a_gpu_waits_for_one_device(now: InventoryNode, end: str) -> None:
-    (line,) = told(workload(RoleSpec("judge", gpus=0.8)), now)
+    (line,) = reported(workload(RoleSpec("judge", gpus=0.8)), now)
 
     assert line == f"n1: the bundle for 1 judge waits for 0.8 GPUs, 1 CPU{end}"

@@ -146,7 +146,7 @@ def test_what_a_lender_keeps_for_itself_is_not_given_to_others_but_to_its_own() 
     assert chosen(HOME, BIG, cpu=9, rules=keeps, target="big") == "big"
 
 
-def test_who_rests_gets_nothing_and_gives_nothing() -> None:
+def test_a_cordoned_node_gets_nothing_and_gives_nothing() -> None:
     cordoned = Rules(cordoned=frozenset({"big"}))
     assert chosen(HOME, BIG, cpu=8, rules=cordoned) is None
     assert chosen(HOME, BIG, cpu=1, target="big", rules=cordoned) is None
@@ -238,7 +238,7 @@ def test_a_task_is_near_and_far_as_it_was_asked(more: dict[str, Any], expected: 
     assert chosen(peers={"train": ["busy"]}, **({"cpu": 2} | more)) == expected
 
 
-def test_who_is_not_near_or_not_far_is_told() -> None:
+def test_a_node_that_is_not_near_or_not_far_is_reported() -> None:
     asked = sought(
         *NODES, cpu=2, affinity={"labels": {"zone": "a"}}, anti_affinity={"tasks": ["x"]}, peers={"x": ["small"]}
     )
@@ -301,7 +301,7 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
-def test_for_who_waits_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], earmarked: set[str]) -> None:
+def test_for_a_waiting_task_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], earmarked: set[str]) -> None:
     assert earmarks_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == earmarked
 
 

@@ -103,7 +103,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lender", "rules", "told"),
+    ("lender", "rules", "reported"),
     [
         (node("gpu1", used=cpu(4)), Rules(), "freeing capacity on another node would help, or adding a node"),
         (node("gpu1", limits=limits(cpu=0)), Rules(), "a higher max_share_cpu of gpu1 would help"),
@@ -123,10 +123,10 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
     ],
     ids=["busy", "limit", "disabled", "cordoned", "kept", "silent", "down"],
 )
-def test_where_no_node_can_lend_what_would_help_is_told(lender: Any, rules: Rules, told: str) -> None:
+def test_where_no_node_can_lend_what_would_help_is_told(lender: Any, rules: Rules, reported: str) -> None:
     (found,) = suggested(Round(nodes=(MASTER, lender), use=hot("gpu-master"), rules=rules))
 
-    assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {told}"
+    assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {reported}"
     assert (found.ask, found.command) == (None, None)
 
 
@@ -177,7 +177,7 @@ def test_a_lender_is_not_short_of_what_its_borrower_uses() -> None:
     assert len(suggested(Round(nodes=nodes, use=use))) == len(suggested(Round(nodes=nodes), ahead)) == 1
 
 
-def test_who_needs_it_itself_is_not_asked() -> None:
+def test_a_node_that_needs_it_itself_is_not_suggested_as_a_lender() -> None:
     found = suggested(Round(nodes=(MASTER, node("gpu1")), use=hot("gpu-master") | hot("gpu1", 0.9)))
     assert "gpu1 needs it itself" in found[0].reason
 

@@ -348,23 +348,23 @@ ERRORS = {error.code: error for error in vars(errors).values() if isinstance(err
 
 def test_the_exit_codes() -> None:
     rows = table("docs/boosts.md", "Exit code", "Meaning", "Error codes")
-    told = {code: int(row["Exit code"]) for row in rows for code in codes_in(row["Error codes"])}
+    reported = {code: int(row["Exit code"]) for row in rows for code in codes_in(row["Error codes"])}
 
-    assert told == {code: error.exit_code for code, error in ERRORS.items()}
+    assert reported == {code: error.exit_code for code, error in ERRORS.items()}
 
 
 def test_every_error_is_explained() -> None:
     rows = table("docs/troubleshooting.md", "Code", "Exit")
-    told = {codes_in(row["Code"])[0]: int(row["Exit"]) for row in rows}
+    reported = {codes_in(row["Code"])[0]: int(row["Exit"]) for row in rows}
 
-    assert told == {code: error.exit_code for code, error in ERRORS.items()}
+    assert reported == {code: error.exit_code for code, error in ERRORS.items()}
 
 
 def test_the_http_statuses() -> None:
     rows = table("docs/api.md", "HTTP", "Codes")
-    told = {code: int(row["HTTP"]) for row in rows for code in codes_in(row["Codes"])}
+    reported = {code: int(row["HTTP"]) for row in rows for code in codes_in(row["Codes"])}
 
-    assert told == {code: error.http_status for code, error in ERRORS.items()}
+    assert reported == {code: error.http_status for code, error in ERRORS.items()}
 
 
 @every_page
@@ -380,9 +380,9 @@ def test_the_scopes() -> None:
 
 def test_the_states_of_a_lease() -> None:
     rows = table("docs/architecture.md", "State", "May become")
-    told = {codes_in(row["State"])[0]: set(codes_in(row["May become"])) for row in rows}
+    reported = {codes_in(row["State"])[0]: set(codes_in(row["May become"])) for row in rows}
 
-    assert told == {str(state): {str(next_one) for next_one in LEGAL[state]} for state in LeaseState}
+    assert reported == {str(state): {str(next_one) for next_one in LEGAL[state]} for state in LeaseState}
     assert {codes_in(row["State"])[0] for row in table("docs/boosts.md", "State", "Meaning")} == {
         state.shown for state in LeaseState
     }
@@ -411,11 +411,11 @@ def test_the_options_of_a_move_are_all_explained() -> None:
 
 
 def test_what_is_copied_of_an_environment_is_explained() -> None:
-    told = {code.rstrip("*") for code in inline_code(ROOT / "docs/offloading.md")}
+    reported = {code.rstrip("*") for code in inline_code(ROOT / "docs/offloading.md")}
 
-    assert {*ALLOWED_BEGINNINGS} <= told
+    assert {*ALLOWED_BEGINNINGS} <= reported
     in_other_words = {name for name in ALLOWED if name.startswith("PYTHON") or "THREADS" in name}
-    assert told >= ALLOWED - in_other_words
+    assert reported >= ALLOWED - in_other_words
 
 
 def test_the_numbers_of_the_policies() -> None:
@@ -485,17 +485,17 @@ def test_the_fields_of_a_task() -> None:
 
 
 def test_the_keys_of_a_role_and_of_a_pool() -> None:
-    told = [key for row in table("docs/roles.md", "Key", "If left out") for key in codes_in(row["Key"])]
+    reported = [key for row in table("docs/roles.md", "Key", "If left out") for key in codes_in(row["Key"])]
 
-    assert told == [*ROLE_KEYS]
+    assert reported == [*ROLE_KEYS]
     assert {*POOL_KEYS[1:]} <= {*inline_code(ROOT / "docs/roles.md")}
 
 
 def test_the_profiles_of_roles() -> None:
     rows = table("docs/roles.md", "Profile", "CPUs", "GPUs", "Calls at a time")
-    told = {codes_in(row["Profile"])[0]: [int(cell) for cell in list(row.values())[1:]] for row in rows}
+    reported = {codes_in(row["Profile"])[0]: [int(cell) for cell in list(row.values())[1:]] for row in rows}
 
-    assert told == {name: [one["cpus"], one["gpus"], one["max_concurrency"]] for name, one in PROFILES.items()}
+    assert reported == {name: [one["cpus"], one["gpus"], one["max_concurrency"]] for name, one in PROFILES.items()}
 
 
 def test_the_roles_of_the_documented_api() -> None:
@@ -509,18 +509,18 @@ def test_the_roles_of_the_documented_api() -> None:
 
 def test_what_a_scaling_says() -> None:
     rows = table("docs/roles.md", "Scaling", "If left out", "Meaning")
-    told = {key: row["If left out"].strip("`") for row in rows for key in codes_in(row["Scaling"])}
+    reported = {key: row["If left out"].strip("`") for row in rows for key in codes_in(row["Scaling"])}
 
-    assert [*told] == [*SCALING_KEYS]
+    assert [*reported] == [*SCALING_KEYS]
     plain = Scaling("queue", up_at=2, down_at=1)
-    said = {key: json.loads(value) for key, value in told.items() if value != "required"}
+    said = {key: json.loads(value) for key, value in reported.items() if value != "required"}
     assert said == {key: getattr(plain, key) for key in said}
 
 
 def test_the_failure_policies_of_roles() -> None:
-    told = [codes_in(row["Policy"])[0] for row in table("docs/roles.md", "Policy", "What is done")]
+    reported = [codes_in(row["Policy"])[0] for row in table("docs/roles.md", "Policy", "What is done")]
 
-    assert told == [*FailurePolicy]
+    assert reported == [*FailurePolicy]
 
 
 def test_the_documented_environment() -> None:
@@ -529,16 +529,16 @@ def test_the_documented_environment() -> None:
 
 def test_the_events_of_the_audit_log() -> None:
     source = "".join(path.read_text() for path in sorted(SOURCE.rglob("*.py")))
-    told = {event for row in table("docs/boosts.md", "Event", "When") for event in codes_in(row["Event"])}
+    reported = {event for row in table("docs/boosts.md", "Event", "When") for event in codes_in(row["Event"])}
 
-    assert told == set(re.findall(r'journal\.note\(\s*"(\w+)"', source))
+    assert reported == set(re.findall(r'journal\.note\(\s*"(\w+)"', source))
 
 
 def test_the_metrics() -> None:
     rows = table("docs/monitoring.md", "Metric", "Type", "Labels")
-    told = {codes_in(row["Metric"])[0]: (row["Type"], set(codes_in(row["Labels"]))) for row in rows}
+    reported = {codes_in(row["Metric"])[0]: (row["Type"], set(codes_in(row["Labels"]))) for row in rows}
 
-    assert told == {
+    assert reported == {
         f"{metric.name}{'_total' if metric.type == 'counter' else ''}": (
             metric.type,
             {label for sample in metric.samples for label in sample.labels} - {"le"},
@@ -549,9 +549,9 @@ def test_the_metrics() -> None:
 
 def test_the_fields_of_nodes_and_of_what_waits() -> None:
     page = ROOT / "docs/monitoring.md"
-    told = {field for rows in tables(page) for row in rows for field in codes_in(row.get("Field", ""))}
+    reported = {field for rows in tables(page) for row in rows for field in codes_in(row.get("Field", ""))}
 
-    assert set(DemandStatus.__annotations__) <= told <= {*OneNode.__annotations__, *DemandStatus.__annotations__}
+    assert set(DemandStatus.__annotations__) <= reported <= {*OneNode.__annotations__, *DemandStatus.__annotations__}
 
 
 def test_the_findings_of_the_auditor() -> None:
@@ -563,9 +563,9 @@ def test_the_findings_of_the_auditor() -> None:
 def test_the_checks_of_the_doctor() -> None:
     nowhere = Facts(MachineFacts("3.11", "python", "2.60"), HomeFacts("home", False), ControllerFacts(), None)
     rows = table("docs/troubleshooting.md", "Check", "It is fine if")
-    told = {check for row in rows for check in codes_in(row["Check"])}
+    reported = {check for row in rows for check in codes_in(row["Check"])}
 
-    assert told == {str(finding.code) for finding in diagnose(nowhere)}
+    assert reported == {str(finding.code) for finding in diagnose(nowhere)}
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/ray.md"])
@@ -580,9 +580,9 @@ def test_the_architecture_names_files_that_exist(page: str) -> None:
 def test_the_architecture_has_the_layers_that_are_enforced() -> None:
     layers = re.search(r"^layers = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE | re.DOTALL)
     assert layers is not None
-    told = [code for row in table("docs/architecture.md", "Layer", "What it is") for code in codes_in(row["Layer"])]
+    reported = [code for row in table("docs/architecture.md", "Layer", "What it is") for code in codes_in(row["Layer"])]
 
-    assert told == re.findall(r"\w+", layers[1])
+    assert reported == re.findall(r"\w+", layers[1])
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs/images").iterdir()), ids=lambda picture: picture.name)

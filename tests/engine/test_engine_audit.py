@@ -271,7 +271,7 @@ def hurt(grid: WholeGrid, held: str, what: str, where: str, how: Any) -> None:
 def test_a_report_is_json(lab: WholeGrid) -> None:
     lab.cluster.tamper("c", CPU=1)
 
-    told = json.loads(json.dumps(repaired(lab).to_dict()))
+    reported = json.loads(json.dumps(repaired(lab).to_dict()))
 
-    assert told["sound"] is True
-    assert told["repaired"][0]["code"] == "drifted_total"
+    assert reported["sound"] is True
+    assert reported["repaired"][0]["code"] == "drifted_total"

@@ -56,7 +56,7 @@ def test_after_a_crash_all_but_the_last_moments_are_known(make_grid: Make) -> No
     assert expected.made_at == times(lab)[-1]
 
 
-def test_who_is_stopped_in_order_loses_nothing(make_grid: Make) -> None:
+def test_an_engine_that_is_stopped_in_order_loses_nothing(make_grid: Make) -> None:
     lab = measuring(make_grid)
     lab.wait(45.0)
     before = times(lab)

@@ -38,7 +38,7 @@ def store(worker_info: Callable[..., Any] = known_worker) -> RayKeyValueStore:
     return RayKeyValueStore("127.0.0.1:1", "grid", gcs=gcs, workers=SimpleNamespace(GetWorkerInfo=worker_info))
 
 
-def test_who_ended_whose_node_died_and_who_was_never_there_is_dead() -> None:
+def test_a_process_that_ended_whose_node_died_or_that_never_existed_is_dead() -> None:
     ray_store = store()
     assert ray_store.dead_workers(["01", "02", "03", "04"]) == {"02", "03", "04"}
     assert ray_store.dead_workers(["02", "04"]) == {"02", "04"}

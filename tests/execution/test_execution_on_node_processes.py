@@ -161,12 +161,12 @@ def test_a_process_that_gets_little_of_a_busy_core_is_judged_by_what_it_would_us
     crowded = f"import os; os.sched_setaffinity(0, {{{one_core}}})\n" + SAYS_SO + "\nwhile True: pass"
     running = {start(crowded).pid for _ in range(4)}
 
-    told = {one["pid"]: one for one in scan(True, HEAVY_CPU, 2**60, os.getpid())["processes"]}
+    reported = {one["pid"]: one for one in scan(True, HEAVY_CPU, 2**60, os.getpid())["processes"]}
 
-    assert running <= told.keys()
-    starved = [pid for pid in running if told[pid]["cpu"] < HEAVY_CPU]
+    assert running <= reported.keys()
+    starved = [pid for pid in running if reported[pid]["cpu"] < HEAVY_CPU]
     assert starved, "four share one core"
-    assert all(told[pid]["cpu_wanted"] >= HEAVY_CPU for pid in running)
+    assert all(reported[pid]["cpu_wanted"] >= HEAVY_CPU for pid in running)
 
 
 def test_a_process_that_is_not_there_is_told_as_such() -> None:

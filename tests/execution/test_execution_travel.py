@@ -40,7 +40,7 @@ def start_a_ray(make: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "args", "told"),
+    ("function", "args", "reported"),
     [
         (processes.look_at, (os.getpid(),), "'processes': [{'pid'"),
         (processes.scan, (False, 0.0, 0, os.getpid()), "'processes': ["),
@@ -52,7 +52,7 @@ def start_a_ray(make: Any) -> str:
     ],
     ids=["look_at", "scan", "find_here", "environment", "stop", "runner", "raylet"],
 )
-def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ...], told: str | None) -> None:
+def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ...], reported: str | None) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
         parcel = cloudpickle.dumps((function, args))
@@ -69,7 +69,7 @@ def test_it_works_where_only_ray_is_installed(function: Any, args: tuple[Any, ..
     )
 
     said = done.stdout.decode()
-    if told is None:  # there is no such process, and that is what it says
+    if reported is None:  # there is no such process, and that is what it says
         assert "ProcessLookupError" in done.stderr.decode()
     else:
-        assert told in said, done.stderr.decode()
+        assert reported in said, done.stderr.decode()

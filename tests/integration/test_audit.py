@@ -70,10 +70,10 @@ def test_a_node_that_was_resized_by_hand_is_found_and_put_back(grid: LiveGrid) -
         ("drifted_total", "two", "cpu", -3),
         ("drifted_total", "two", "surprise", 3),
     }
-    told = grid.cli("audit")
-    assert told.returncode == 9
-    assert "no marker explains that: another program changed it" in told.stdout
-    assert "grid audit --repair" in told.stdout
+    reported = grid.cli("audit")
+    assert reported.returncode == 9
+    assert "no marker explains that: another program changed it" in reported.stdout
+    assert "grid audit --repair" in reported.stdout
     assert grid.resize("two")["CPU"] == 1.0, "an audit changes nothing"
 
     done = report(grid, "--repair")

@@ -85,7 +85,7 @@ INSIDE, ELSEWHERE = "lender inside", "small outside"
 
 
 def test_labels_and_places_that_the_lease_can_meet_are_met_there_and_others_escape_where_they_may(runs: Runs) -> None:
-    told = runs.run(
+    reported = runs.run(
         """
 connect(num_cpus=64, num_gpus=8, resources={"widget": 2})
 for name, options in {
@@ -111,9 +111,9 @@ for name, options in {
     )
 
     outside = {"other label", "other label actor", "other node label"}
-    assert {name for name, place in told.items() if place != INSIDE} == outside
-    assert {told[name] for name in outside} == {ELSEWHERE}
-    assert len(told) == 12
+    assert {name for name, place in reported.items() if place != INSIDE} == outside
+    assert {reported[name] for name in outside} == {ELSEWHERE}
+    assert len(reported) == 12
     assert sorted(runs.said("escaped")) == sorted(
         f"{what}: the lease is on node lender"
         for what in (
@@ -128,7 +128,7 @@ for name, options in {
 
 
 def test_a_group_that_fits_is_a_part_of_the_lease_in_all_its_uses(runs: Runs) -> None:
-    told = runs.run("""
+    reported = runs.run("""
 connect()
 own = placement_group([{"CPU": 1}, {"CPU": 1}], name="trainers")
 print("ready:", own.wait(10), ray.get(own.ready(), timeout=20) == own, own.bundle_count, own.bundle_specs[1])
@@ -203,30 +203,34 @@ remove_placement_group(ray.util.get_current_placement_group())
 told("after all", where.remote())
 """)
 
-    assert told.pop("ready") == "True True 2 {'CPU': 1.0}"
-    assert told.pop("found by name") == "True"
-    assert (told.pop("no such bundle"), told.pop("too large")) == ("ValueError", "ValueError")
+    assert reported.pop("ready") == "True True 2 {'CPU': 1.0}"
+    assert reported.pop("found by name") == "True"
+    assert (reported.pop("no such bundle"), reported.pop("too large")) == ("ValueError", "ValueError")
     for is_task in ("True", "False"):
-        said = told.pop(f"larger than all {is_task} ")
+        said = reported.pop(f"larger than all {is_task} ")
         assert "grid: it asks for 4 CPU, and the lease has 3. Ask for a larger lease (--cpus 4)." in said
-        assert "it asks for 1 widget, and the lease has 0. Reserve" in told.pop(f"none of it {is_task} ")
-    assert told.pop("shown") == "trainers CREATED 2"
-    assert (told.pop("beside"), told.pop("small")) == ("False [] PENDING", "True")
-    assert (told.pop("now"), told.pop("removed"), told.pop("its actor")) == ("True True True", "REMOVED", "gone")
-    assert "it asks for 4 CPU, and the lease has 3. Ask for a larger lease (--cpus 4), or" in told.pop("never")
-    assert "must be on different nodes" in (apart := told.pop("apart"))
+        assert "it asks for 1 widget, and the lease has 0. Reserve" in reported.pop(f"none of it {is_task} ")
+    assert reported.pop("shown") == "trainers CREATED 2"
+    assert (reported.pop("beside"), reported.pop("small")) == ("False [] PENDING", "True")
+    assert (reported.pop("now"), reported.pop("removed"), reported.pop("its actor")) == (
+        "True True True",
+        "REMOVED",
+        "gone",
+    )
+    assert "it asks for 4 CPU, and the lease has 3. Ask for a larger lease (--cpus 4), or" in reported.pop("never")
+    assert "must be on different nodes" in (apart := reported.pop("apart"))
     assert "--isolation cluster" in apart and "--allow-escapes" in apart
-    assert "the lease is on node lender" in told.pop("elsewhere")
-    assert "grid: placement group CPU=4 cannot run in this lease" in told.pop("from a task")
-    assert set(told.values()) == {INSIDE}
-    assert len(told) == 8
+    assert "the lease is on node lender" in reported.pop("elsewhere")
+    assert "grid: placement group CPU=4 cannot run in this lease" in reported.pop("from a task")
+    assert set(reported.values()) == {INSIDE}
+    assert len(reported) == 8
     assert runs.said("escaped") == []
     assert len(runs.said("refused")) == 4
     assert any("tried to remove" in line for line in runs.said("note"))
 
 
 def test_work_that_workers_start_is_rewritten_too_where_the_hook_travels_with_it(runs: Runs) -> None:
-    told = runs.run(
+    reported = runs.run(
         """
 ids = connect()
 
@@ -256,13 +260,13 @@ for place, options in {"inside": {}, "outside": dict(scheduling_strategy=OnNode(
         GRID_CAPTURE_WORKERS="1",
     )
 
-    assert len(told) == 8
-    assert set(told.values()) == {INSIDE}
+    assert len(reported) == 8
+    assert set(reported.values()) == {INSIDE}
 
 
 def test_another_cluster_than_the_lease_s_is_told_and_its_work_is_left_alone(runs: Runs) -> None:
     """There is one cluster here, so it is the lease that is another's."""
-    told = runs.run("""
+    reported = runs.run("""
 if len(sys.argv) == 1:
     another = {"GRID_PLACEMENT_GROUP": "ab" * 18, "RAY_ADDRESS": "192.0.2.1:6379"}
     os.execve(sys.executable, [sys.executable, __file__, os.environ["RAY_ADDRESS"]], os.environ | another)
@@ -271,7 +275,7 @@ print("task:", ray.get(where.remote())[1])
 print("driver:", ray.util.get_current_placement_group())
 """)
 
-    assert told == {"task": "None", "driver": "None"}
+    assert reported == {"task": "None", "driver": "None"}
     (line,) = runs.said("escaped")
     assert line.endswith("the program connected to a cluster other than the lease's")
     assert runs.jobs() == []

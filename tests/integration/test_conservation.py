@@ -26,7 +26,7 @@ WITH_FAULTS = True  # as test_kills, which has the same cluster
 KINDS = ("CPU", "memory", "license", "GPU")
 
 
-def wishes(chance: random.Random) -> dict[str, Any]:
+def random_request(chance: random.Random) -> dict[str, Any]:
     """Transfers of three kinds and reservations of three, for any node, from anywhere."""
     kind, amount, delivery = chance.choice(
         [
@@ -44,7 +44,7 @@ def wishes(chance: random.Random) -> dict[str, Any]:
 
 def test_eight_clients_at_once_never_make_more_of_anything(grid: LiveGrid) -> None:
     base = {kind: sum(node.get(kind, 0.0) for node in grid.base.values()) for kind in KINDS}
-    storm = Storm(grid.home, wishes)
+    storm = Storm(grid.home, random_request)
 
     with Sampler(KINDS).running() as seen:
         storm.start()

@@ -36,7 +36,7 @@ def test_a_hundred_commands_at_once(grid: LiveGrid) -> None:
         answers = [(process.communicate(timeout=240), process.returncode) for process in running]
 
     codes = Counter(code for _, code in answers)
-    refused = Counter(line for (_, told), code in answers if code for line in told.splitlines())
+    refused = Counter(line for (_, reported), code in answers if code for line in reported.splitlines())
     assert codes.keys() == {0, 4}, refused.most_common(12)
     assert codes[0] <= 16
     assert len({json.loads(out)["boost_id"] for (out, _), code in answers if code == 0}) == codes[0]

@@ -208,12 +208,12 @@ def test_a_claim_that_is_false_makes_the_demo_fail(
 
     code = demo.main()
 
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     assert code == CheckFailed.exit_code == 9
-    assert "✘ Every node offers what it started with" in told.out
-    assert "Ray: CPUs gpu-master 5, gpu1 8" in told.out
-    assert "expected: CPUs gpu-master 4, gpu1 8" in told.out
-    assert "1 of 1 claims failed" in told.err
+    assert "✘ Every node offers what it started with" in reported.out
+    assert "Ray: CPUs gpu-master 5, gpu1 8" in reported.out
+    assert "expected: CPUs gpu-master 4, gpu1 8" in reported.out
+    assert "1 of 1 claims failed" in reported.err
 
 
 def test_a_check_looks_until_the_claim_is_true() -> None:

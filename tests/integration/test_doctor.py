@@ -57,9 +57,9 @@ def address(home: GridHome) -> str:
 def examined(home: GridHome, *arguments: str, **env: str) -> dict[str, dict[str, str]]:
     done = run(home, "doctor", "--json", *arguments, **env)
     assert "Traceback" not in done.stderr
-    told = json.loads(done.stdout)
-    assert told["ok"] is (done.returncode == 0)
-    return {f"{finding['code']} {finding['subject']}".strip(): finding for finding in told["findings"]}
+    reported = json.loads(done.stdout)
+    assert reported["ok"] is (done.returncode == 0)
+    return {f"{finding['code']} {finding['subject']}".strip(): finding for finding in reported["findings"]}
 
 
 def left_in(home: GridHome) -> Any:

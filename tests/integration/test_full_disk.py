@@ -76,7 +76,7 @@ def test_a_full_disk_refuses_boosts_and_keeps_none(small: LiveGrid) -> None:
         assert released.returncode == 0, released.stderr
         assert "No space left on device; if the controller restarts" in released.stderr
         until(lambda: small.free("lender")["CPU"] == 5.0, 10, "the reservation gone")
-        assert any("No space left on device" in told for told in small.json("cluster", "status")["problems"])
+        assert any("No space left on device" in reported for reported in small.json("cluster", "status")["problems"])
 
         # It comes back although it cannot write, knows what the file knows, and goes on bringing capacity home.
         os.kill(small.controller_pid(), signal.SIGKILL)

@@ -70,9 +70,9 @@ def test_a_gpu_that_another_program_uses_is_not_lent_until_it_is_free(grid: Live
 
     assert refused.returncode == 4
     assert "GpuInUse" in refused.stderr
-    told = "GPU 0 is in use outside Ray: 100.0 of 140.0 GB, 100% busy, pid 1"
+    reported = "GPU 0 is in use outside Ray: 100.0 of 140.0 GB, 100% busy, pid 1"
     for text in (refused.stderr, planned.stdout + planned.stderr, status, doctor):
-        assert told in " ".join(text.split())
+        assert reported in " ".join(text.split())
 
     BUSY.unlink()
     until(lambda: withheld(grid) == 0, PATIENCE_S, "it is free")

@@ -14,7 +14,7 @@ import ray
 from live_grid import LiveGrid, hold_until, until
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from test_conservation import CONFIG, WITH_FAULTS, wishes
+from test_conservation import CONFIG, WITH_FAULTS, random_request
 
 from bench.storm import Storm
 from distributed_grid.faults import Point
@@ -77,16 +77,16 @@ def disagreement(grid: LiveGrid) -> str:
 
 def agrees(grid: LiveGrid) -> None:
     """Soon; what is there may go on changing meanwhile, as boosts expire."""
-    told = [""]
+    reported = [""]
 
     def agreed() -> bool:
-        told[0] = disagreement(grid)
-        return not told[0]
+        reported[0] = disagreement(grid)
+        return not reported[0]
 
     try:
         until(agreed, 5)
     except AssertionError:
-        raise AssertionError(told[0]) from None
+        raise AssertionError(reported[0]) from None
 
 
 def nothing_twice(grid: LiveGrid) -> None:
@@ -96,7 +96,7 @@ def nothing_twice(grid: LiveGrid) -> None:
 
 def test_random_kills_under_load(grid: LiveGrid) -> None:
     chance = random.Random(7)
-    storm = Storm(grid.home, wishes, calls=10**9)
+    storm = Storm(grid.home, random_request, calls=10**9)
     storm.start()
     try:
         for _ in range(KILLS):

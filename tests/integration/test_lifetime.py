@@ -186,8 +186,8 @@ def test_every_request_is_audited(grid: LiveGrid) -> None:
 
     assert refused.returncode == 4
     until(lambda: any(is_refusal(line) for line in lines()), 5, "the refusal in the audit log")  # lines are queued
-    told = [line["event"] for line in lines() if line["boost_id"] == boost["boost_id"]]
-    assert told == ["granted", "release_asked", "returned"]
+    reported = [line["event"] for line in lines() if line["boost_id"] == boost["boost_id"]]
+    assert reported == ["granted", "release_asked", "returned"]
     assert all(line["who"] for line in lines())
 
 

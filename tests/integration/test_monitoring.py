@@ -123,8 +123,10 @@ def test_memory_filled_on_one_node_is_pressure_on_that_node_and_on_no_other(grid
         assert abs(pressed[other] - before[other]) < more / 4
         assert own[(other, "own")] < FILLED
     sought(lambda: pressures(grid, "memory"), lambda found: found["two"] - before["two"] < more / 2, "relieved")
-    told = until(lambda: [e for e in grid.events("pressure_low") if e["node"] == "two"], PATIENCE_S, "told that it is")
-    assert "two is no longer under pressure: memory" in told[-1]["message"]
+    reported = until(
+        lambda: [e for e in grid.events("pressure_low") if e["node"] == "two"], PATIENCE_S, "told that it is"
+    )
+    assert "two is no longer under pressure: memory" in reported[-1]["message"]
     assert {e["node"] for e in grid.events("pressure_high") if "memory" in e["message"]} == {"two"}
 
 
@@ -168,10 +170,12 @@ def test_lent_and_borrowed_amounts_are_the_difference_of_rays_own_totals_to_the_
             assert (node["base"][kind] * scale, node["total"][kind] * scale) == (base[ray_name], total[ray_name])
 
     # Totals are those of the last look at Ray.
-    told = sought(lambda: samples(grid, "grid_node_cpu_cores"), lambda s: s[("total", "one")] == 2, "in metrics")
-    assert (told[("lent", "one")], told[("borrowed", "head")], told[("base", "one")]) == (2.0, 2.0, 4.0)
-    told = sought(lambda: samples(grid, "grid_node_memory_bytes"), lambda s: s[("total", "head")] > 2 * GB, "metrics")
-    assert (told[("lent", "two")], told[("total", "head")], told[("base", "head")]) == (GB, 3 * GB, 2 * GB)
+    reported = sought(lambda: samples(grid, "grid_node_cpu_cores"), lambda s: s[("total", "one")] == 2, "in metrics")
+    assert (reported[("lent", "one")], reported[("borrowed", "head")], reported[("base", "one")]) == (2.0, 2.0, 4.0)
+    reported = sought(
+        lambda: samples(grid, "grid_node_memory_bytes"), lambda s: s[("total", "head")] > 2 * GB, "metrics"
+    )
+    assert (reported[("lent", "two")], reported[("total", "head")], reported[("base", "head")]) == (GB, 3 * GB, 2 * GB)
 
 
 def test_what_is_reserved_is_lent_too_and_stays_with_the_lender(grid: LiveGrid) -> None:

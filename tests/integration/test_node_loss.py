@@ -65,7 +65,7 @@ def test_what_uses_a_dead_lenders_loan_is_not_killed_for_it(grid: LiveGrid, lost
     kill(grid, lost)
 
     settles(lambda: grid.state(boost) == "lost", "the boost is lost")
-    settles(lambda: any("hold_until" in told for told in grid.shown(boost)["warnings"]), "who holds it is told")
+    settles(lambda: any("hold_until" in reported for reported in grid.shown(boost)["warnings"]), "who holds it is told")
     end.touch()
     assert ray.get(work, timeout=60) == "two"
     settles(lambda: grid.totals("two") == grid.base["two"], "two has its own CPUs only")
@@ -146,6 +146,6 @@ def test_a_run_whose_node_dies_ends_and_says_so(grid: LiveGrid, lost: str, tmp_p
 
     kill(grid, lost)
 
-    _, told = run.communicate(timeout=60)
-    assert (run.returncode, "the lease is gone" in told) == (5, True), told
+    _, reported = run.communicate(timeout=60)
+    assert (run.returncode, "the lease is gone" in reported) == (5, True), reported
     until(lambda: not grid.client.boost_status()["boosts"], 10, "no lease is left")

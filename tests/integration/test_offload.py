@@ -173,8 +173,8 @@ def test_a_process_moves_and_goes_on_without_its_secrets(grid: LiveGrid, desk: D
         lambda: not [a for a in ray.util.list_named_actors(True) if a["name"].startswith("grid-runner")], 10, "no actor"
     )
     assert grid.client.offload_log(offload_id)["text"].startswith("line "), "its log is still there"
-    told = grid.home.audit_log.read_text() + json.dumps(grid.client.offloads()) + said.stdout + said.stderr
-    assert "s3cret" not in told
+    reported = grid.home.audit_log.read_text() + json.dumps(grid.client.offloads()) + said.stdout + said.stderr
+    assert "s3cret" not in reported
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count who waits")
@@ -187,13 +187,13 @@ def test_processes_that_starve_each_other_are_found_and_shown_with_what_they_wou
     pids = {desk.start(crowded) for _ in range(4)}
 
     def found() -> dict[int, dict[str, Any]] | None:
-        told = {one["pid"]: one for one in grid.json("offload", "scan", "head")["candidates"]}
-        return told if pids <= told.keys() else None
+        reported = {one["pid"]: one for one in grid.json("offload", "scan", "head")["candidates"]}
+        return reported if pids <= reported.keys() else None
 
-    told = until(found, 20, "all four among those that could move")
+    reported = until(found, 20, "all four among those that could move")
 
-    assert [pid for pid in pids if told[pid]["cpu"] < 0.5], "four share one core"
-    assert all(told[pid]["cpu_wanted"] >= 0.5 for pid in pids), "and each would use more"
+    assert [pid for pid in pids if reported[pid]["cpu"] < 0.5], "four share one core"
+    assert all(reported[pid]["cpu_wanted"] >= 0.5 for pid in pids), "and each would use more"
 
 
 def test_what_cannot_move_is_refused_and_left_alone(grid: LiveGrid, desk: Desk) -> None:
@@ -253,9 +253,9 @@ def test_when_its_lease_is_taken_back_the_process_goes_on_until_the_deadline_and
     deadline = grid.client.boost(offload_id)["ending"]["deadline"]
 
     until(lambda: not is_running(there), 60, "the process gone")
-    told = desk.folder / f"told-{there}"
-    assert told.exists(), "it got SIGTERM and had time to write"
-    assert float(told.read_text()) >= datetime.fromisoformat(deadline).timestamp()
+    reported = desk.folder / f"told-{there}"
+    assert reported.exists(), "it got SIGTERM and had time to write"
+    assert float(reported.read_text()) >= datetime.fromisoformat(deadline).timestamp()
     ended = until(
         lambda: (one(grid, offload_id)["state"] == "cancelled") and one(grid, offload_id), 20, "that is known"
     )

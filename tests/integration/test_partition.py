@@ -137,8 +137,8 @@ def test_a_worker_that_cannot_be_reached_is_lost_and_told_and_comes_back(hosts: 
 
     settles(lambda: grid.totals("head") == grid.base["head"], "the head has exactly its own")
     settles(lambda: not grid.client.boost_status()["boosts"], "all three boosts are over")
-    told = {event["boost_id"] for event in grid.events("lost") if "far" in event["message"]}
-    assert told == {boost["boost_id"] for boost in (to_far, from_far, reserved)}
+    reported = {event["boost_id"] for event in grid.events("lost") if "far" in event["message"]}
+    assert reported == {boost["boost_id"] for boost in (to_far, from_far, reserved)}
     refused = grid.cli("boost", "request", "head", "cpu", "1", "--source", "far")
     assert refused.returncode != 0 and "far" in refused.stderr
 

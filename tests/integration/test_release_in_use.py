@@ -76,8 +76,8 @@ def test_hold_waits_for_a_queue_that_keeps_it_busy_and_says_who_holds_it(grid: L
 
         until(held, 20, "an event tells who holds it")
         time.sleep(5)  # it looks every two seconds
-        [told] = held()
-        assert "hold_until" in told
+        [reported] = held()
+        assert "hold_until" in reported
         assert any("hold_until" in w for w in grid.shown(boost)["warnings"])
         assert grid.state(boost) == "releasing"
         assert not grid.events("killed")

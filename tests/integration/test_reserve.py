@@ -225,7 +225,7 @@ def test_groups_are_known_without_reading_the_list_of_all_that_ever_were(
     grid.settled()
 
 
-def test_a_group_that_waits_for_room_is_found_by_those_who_look_closely(grid: LiveGrid, quiet: None) -> None:
+def test_a_group_that_waits_for_room_is_found_by_a_close_look(grid: LiveGrid, quiet: None) -> None:
     reservations = RayCluster(grid.address).mechanisms[Delivery.RESERVE]
     assert not reservations.there()
     waiting = placement_group([{"CPU": 64}], name="grid-boost-of-nobody")

@@ -138,7 +138,7 @@ def test_a_run_whose_keeper_is_killed_is_lost_and_ray_ends_its_actors(grid: Live
 
 
 @pytest.mark.parametrize(
-    ("roles", "code", "told"),
+    ("roles", "code", "reported"),
     [
         ("a: {class: 'small_roles:Worker', cpus: 99}", 4, "no node has 99 CPUs free"),
         ("a: {class: 'small_roles:Worker'}\n  b: {class: 'small_roles:Broken'}", None, "no such model"),
@@ -146,7 +146,7 @@ def test_a_run_whose_keeper_is_killed_is_lost_and_ray_ends_its_actors(grid: Live
     ids=["does not fit", "dies in its constructor"],
 )
 def test_what_does_not_come_up_says_why_and_leaves_nothing(
-    grid: LiveGrid, folder: Path, roles: str, code: int | None, told: str
+    grid: LiveGrid, folder: Path, roles: str, code: int | None, reported: str
 ) -> None:
     (folder / "bad.yaml").write_text(f"name: bad\nroles:\n  {roles}\n")
 
@@ -155,7 +155,7 @@ def test_what_does_not_come_up_says_why_and_leaves_nothing(
     error = json.loads(done.stderr)["error"]
     assert done.returncode == error["exit_code"] != 0, done.stderr
     assert code is None or done.returncode == code
-    assert told in json.dumps(error) and done.stdout == ""
+    assert reported in json.dumps(error) and done.stdout == ""
 
 
 def test_ctrl_c_while_it_starts_ends_it(grid: LiveGrid, folder: Path) -> None:

@@ -60,7 +60,7 @@ class Eager:
         peers.fetch(peers["pool"][0].put.remote(1))
 
 
-def test_what_members_raise_stays_theirs_and_who_is_attached_calls_as_the_owner_does(grid: LiveGrid) -> None:
+def test_what_members_raise_stays_theirs_and_an_attached_process_calls_as_the_owner_does(grid: LiveGrid) -> None:
     with launch(Workload("raises", (small("raiser", Raiser, count=2, max_concurrency=4),)), leases=False) as run:
         with pytest.raises(MemberFailed, match=r"raiser 0 on .*GetTimeoutError: another program") as caught:
             run["raiser"][0].options(deadline_s=60).call("late")
@@ -78,7 +78,7 @@ def test_what_members_raise_stays_theirs_and_who_is_attached_calls_as_the_owner_
                 assert group[:1].options(at_once=4).map("meet", range(4)) == [0, 1, 2, 3]
 
 
-def test_who_died_comes_back_while_the_controller_is_away(grid: LiveGrid) -> None:
+def test_a_member_that_died_comes_back_while_the_controller_is_away(grid: LiveGrid) -> None:
     with launch(Workload("alone", (small("teller", Teller, count=2),)), leases=False) as run:
         run.parts.surveyor.client = GridClient(at=Whereabouts("http://127.0.0.1:9", "none"), retry_s=0.0)
         (pid, other) = [one["pid"] for one in run["teller"].call("who")]
@@ -90,7 +90,7 @@ def test_who_died_comes_back_while_the_controller_is_away(grid: LiveGrid) -> Non
         until(lambda: run.status()["state"] == "running", what="all is well")
 
 
-def test_one_that_did_not_start_is_told_and_not_those_who_relied_on_it(grid: LiveGrid) -> None:
+def test_one_that_did_not_start_is_told_and_not_the_members_that_relied_on_it(grid: LiveGrid) -> None:
     workload = Workload("relies", (small("eager", Eager, count=2), small("pool", NoDisk)))
 
     with pytest.raises(MemberFailed, match=r"pool 0 on .* did not start: OSError: no disk") as caught:

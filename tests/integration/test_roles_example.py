@@ -34,16 +34,22 @@ def test_a_policy_is_learnt_while_a_worker_is_killed_and_their_number_follows_th
     shown = subprocess.run(command, env=grid.env, cwd=grid.folder, capture_output=True, text=True, timeout=180)
 
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    told = json.loads(shown.stdout)
-    scores, workers = ([line[what] for line in told["iterations"]] for what in ("mean_return", "workers"))
-    assert told["learnt"]
-    assert told["mean_return"]["before"] < 50 < 150 <= told["mean_return"]["after"] <= told["mean_return"]["most"]
+    reported = json.loads(shown.stdout)
+    scores, workers = ([line[what] for line in reported["iterations"]] for what in ("mean_return", "workers"))
+    assert reported["learnt"]
+    assert (
+        reported["mean_return"]["before"]
+        < 50
+        < 150
+        <= reported["mean_return"]["after"]
+        <= reported["mean_return"]["most"]
+    )
     assert scores[-1] > 2 * scores[3], "it learnt most of it after the worker was killed"
-    assert told["restarts"] >= 1
-    assert any("rollout_worker 0 died" in event and "it restarts" in event for event in told["events"])
+    assert reported["restarts"] >= 1
+    assert any("rollout_worker 0 died" in event and "it restarts" in event for event in reported["events"])
     assert 2 <= min(workers) < max(workers) <= 4 and workers[-1] < max(workers)
     for change in ("scaled up to 3", "scaled down to"):
-        assert any(f"rollout_worker was {change}" in event for event in told["events"])
+        assert any(f"rollout_worker was {change}" in event for event in reported["events"])
     assert "iteration  workers  pool  updates  mean return" in shown.stderr, "the story of it is for people"
     assert not [actor for actor in ray.util.list_named_actors(all_namespaces=True) if "rl-pipeline" in actor["name"]]
     until(lambda: grid.client.boost_status()["boosts"] == [], 10, "everything is returned")

@@ -108,8 +108,8 @@ def test_runs_of_an_actor_that_is_gone_are_lost_and_cleared_away_when_they_are_e
     until(lambda: not groups("kept-a"), what="the controller has removed its groups, which Ray would with the job")
     killed.all_is_free()
     assert grid.client.role_run("kept-a")["state"] == "lost", "which is still to be seen"
-    told = [event["message"] for event in grid.client.events() if event["event"] == "role_run_cleared"]
-    assert told == ["kept-a: its owner is gone; removed its 1 placement group"]
+    reported = [event["message"] for event in grid.client.events() if event["event"] == "role_run_cleared"]
+    assert reported == ["kept-a: its owner is gone; removed its 1 placement group"]
 
     attach("kept-a").shutdown()
     with launch(workload("kept-b"), leases=False, wait_s=60) as next_one:
@@ -167,8 +167,8 @@ def test_the_capacity_of_a_program_that_was_killed_is_free_within_ten_seconds(gr
     until(lambda: free() == before, what="Ray has all CPUs free")
     killed.all_is_free()
     until(lambda: not held(), what="its leases have ended")
-    told = [event for event in grid.client.events() if "the process that held it is gone" in str(event)]
-    assert told, "why they ended is told"
+    reported = [event for event in grid.client.events() if "the process that held it is gone" in str(event)]
+    assert reported, "why they ended is told"
     attach("kept-roles").shutdown()
 
 

@@ -59,7 +59,7 @@ def test_a_member_that_cannot_start_is_told_of_and_harms_no_other(run: Run) -> N
     until(lambda: actors("sizes/refuser") == ["sizes/refuser/0"], what="nothing is left of it")
 
 
-def test_who_is_scaled_away_finishes_its_calls_and_who_is_added_takes_part(run: Run, tmp_path: Path) -> None:
+def test_a_removed_member_finishes_its_calls_and_an_added_one_takes_part(run: Run, tmp_path: Path) -> None:
     def maps(folder: str, shards: int) -> list[str]:
         (tmp_path / folder).mkdir()
         return run["worker"].map("begin_in", [str(tmp_path / folder)] * shards)

@@ -216,8 +216,8 @@ class Hanging:
 
     def exit_code(self) -> tuple[int, str]:
         assert self.run is not None
-        _, told = self.run.communicate(timeout=60)
-        return self.run.returncode, told
+        _, reported = self.run.communicate(timeout=60)
+        return self.run.returncode, reported
 
     def is_gone(self) -> bool:
         return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in (self.driver, self.worker))
@@ -271,11 +271,11 @@ def test_what_gets_out_is_refused_unless_it_may_and_then_told_in_the_end(
     done = grid.cli("run", "--allow-escapes", "--", script(GETS_OUT))
 
     assert (done.returncode, done.stdout.strip()) == (0, grid.ids["head"]), done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("grid: ")]
-    assert "exit code 0" in told[0], done.stderr
-    assert "outside the lease, 1: task __main__.here: on node" in told[1], done.stderr
-    assert "of all that ran: here (1)" in told[1], done.stderr
-    assert told[2].endswith("report.jsonl") and len(told) == 3, done.stderr
+    reported = [line for line in done.stderr.splitlines() if line.startswith("grid: ")]
+    assert "exit code 0" in reported[0], done.stderr
+    assert "outside the lease, 1: task __main__.here: on node" in reported[1], done.stderr
+    assert "of all that ran: here (1)" in reported[1], done.stderr
+    assert reported[2].endswith("report.jsonl") and len(reported) == 3, done.stderr
     nothing_is_left(grid)
 
 
@@ -344,8 +344,8 @@ def test_a_lease_lasts_as_long_as_its_run_and_if_it_is_taken_the_run_ends(grid: 
 
     grid.release(lease["boost_id"])
 
-    code, told = hanging.exit_code()
-    assert (code, "released by" in told) == (5, True), told
+    code, reported = hanging.exit_code()
+    assert (code, "released by" in reported) == (5, True), reported
     until(hanging.is_gone, 10, "its processes are gone")
     nothing_is_left(grid)
 

@@ -38,7 +38,7 @@ def test_a_node_whose_probe_is_silent_is_stale_and_lends_nothing_and_a_killed_pr
         silent = sought(lambda: nodes(grid)["one"], _is_silent, "stale")
         sought(
             lambda: samples(grid, "grid_node_stale"),
-            lambda told: [told.get((name,)) for name in NAMES] == [0.0, 1.0, 0.0],
+            lambda reported: [reported.get((name,)) for name in NAMES] == [0.0, 1.0, 0.0],
             "told as stale, and no other",
         )
         refused = until(lambda: refusal(grid, "one"), PATIENCE_S, "refused")

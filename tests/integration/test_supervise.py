@@ -61,11 +61,11 @@ class Supervised:
         self._ear.setblocking(False)
         self._heard: list[str] = []
         self._forgotten = 0
-        told = {"NOTIFY_SOCKET": self._ear.getsockname(), "WATCHDOG_USEC": "30000000"}
+        reported = {"NOTIFY_SOCKET": self._ear.getsockname(), "WATCHDOG_USEC": "30000000"}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [GRID, "start", "--address", address, "--supervise", *options],
-                env=grid.env | told,
+                env=grid.env | reported,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -64,7 +64,7 @@ def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
         lab.start()
     lab.cluster.nothing_upcoming()
     lab.wait(3.0)
-    if lab.leases:  # the wish was not on disk yet
+    if lab.leases:  # the request was not on disk yet
         assert lab.leases[boost.id].state is ACTIVE
         lab.run(lab.service.release(boost.id))
         lab.wait(1.0)

@@ -28,7 +28,7 @@ def test_a_boost_is_there_at_once_and_is_returned_at_once(lab: WholeGrid) -> Non
     at_home(lab)
 
 
-def test_who_is_refused_learns_why_within_a_moment(lab: WholeGrid) -> None:
+def test_a_refused_caller_learns_why_within_a_moment(lab: WholeGrid) -> None:
     before = lab.clock.now
     with pytest.raises(NoCapacity) as caught:
         lab.run(lab.service.request(ask("b", amount=9)))
@@ -37,7 +37,7 @@ def test_who_is_refused_learns_why_within_a_moment(lab: WholeGrid) -> None:
     at_home(lab)
 
 
-def test_who_waits_gets_it_when_it_is_free(lab: WholeGrid) -> None:
+def test_a_waiting_request_is_granted_when_the_capacity_is_free(lab: WholeGrid) -> None:
     work = [lab.cluster.start(name, 4) for name in ("a", "c")]
 
     async def later() -> None:
@@ -133,7 +133,7 @@ def test_a_grant_that_failed_half_way_is_known_until_all_of_it_is_returned(lab: 
     assert lab.cluster.true_totals()["b"] == cpu(4)
 
 
-def test_all_who_ask_during_a_look_share_the_next_one(lab: WholeGrid) -> None:
+def test_all_callers_that_ask_during_a_look_share_the_next_one(lab: WholeGrid) -> None:
     parts, looks = lab.parts, []
     really_look = parts.observer.look
 

@@ -251,7 +251,7 @@ def test_no_holder_gives_up_more_than_it_has(lab: WholeGrid) -> None:
     assert lab.run(lab.service.release(boost.id, units=3 * CPUS)).id == boost.id
 
 
-def test_who_asks_again_with_the_same_key_gives_up_a_part_only_once(lab: WholeGrid) -> None:
+def test_a_repeated_call_with_the_same_key_gives_up_a_part_only_once(lab: WholeGrid) -> None:
     boost = lend(lab)
     lab.cluster.start("b", 7)
     parts = [lab.run(lab.service.release(boost.id, units=CPUS, wait_s=0.0, idempotency_key="k")).id for _ in range(3)]

@@ -85,16 +85,16 @@ def test_why_says_that_work_is_terminated_only_where_it_is(
 
     facts = lab.run(why_answer(lab.parts, lab.service, boost.id))["facts"]
 
-    told = [fact for fact in facts if "is being returned: " in fact or "release_asked: " in fact]
-    assert len(told) == 2
-    assert all(words in fact for fact in told), told
+    reported = [fact for fact in facts if "is being returned: " in fact or "release_asked: " in fact]
+    assert len(reported) == 2
+    assert all(words in fact for fact in reported), reported
 
 
 def test_a_boost_that_is_held_is_an_event_once_and_then_at_most_every_five_minutes(lab: WholeGrid) -> None:
     boost = lab.run(lab.service.request(ask("b", amount=2, on_grace_end=OnGraceEnd.HOLD)))
     lab.cluster.queue("b", 200)
     lab.run(lab.service.release(boost.id, grace_s=0.5, wait_s=0.0))
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def work_on(seconds: int) -> list[str]:
         """A task ends and another one begins every ten seconds."""
@@ -103,13 +103,13 @@ def test_a_boost_that_is_held_is_an_event_once_and_then_at_most_every_five_minut
             running = lab.cluster.running("b")
             note = lab.parts.notes[boost.id][0]
             assert any(f"pid {pid}" in note for pid in running), "it is up to date"
-            told.add(note)
+            reported.add(note)
             lab.cluster.finish(running[0])
             lab.wait(5.0)
         return lab.events("held")
 
     assert len(work_on(290)) == 1
-    assert len(told) > 20
+    assert len(reported) > 20
     assert len(work_on(30)) == 2
     assert len(work_on(60)) == 2
 
@@ -131,9 +131,9 @@ def test_the_event_about_what_holds_a_boost_names_work_that_had_just_begun(
     lab.run(lab.service.release(boost.id, grace_s=0.5, wait_s=0.0))
     lab.wait(5.0)
 
-    [told] = lab.events("held")
-    assert "of job" not in told
-    assert "task work" in told
+    [reported] = lab.events("held")
+    assert "of job" not in reported
+    assert "task work" in reported
 
 
 def test_a_boost_released_while_reconciler_completes_its_grant_is_released(make_grid: Callable[..., WholeGrid]) -> None:

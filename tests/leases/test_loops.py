@@ -149,8 +149,8 @@ def test_a_turn_in_a_thread_that_fails_is_followed_by_the_next(
     loop.start()
     assert done.wait(10)
     loop.stop()
-    told = "".join(capsys.readouterr())
-    assert "the keeper" in told and str(error) in told
+    reported = "".join(capsys.readouterr())
+    assert "the keeper" in reported and str(error) in reported
 
 
 def test_news_ends_a_pause_in_a_thread() -> None:

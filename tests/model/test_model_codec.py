@@ -53,7 +53,7 @@ def test_data_of_another_version_is_read_as_far_as_it_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reported"),
     [
         ({}, "cpus is missing"),
         ({"cpus": "4"}, "cpus must be a number, not '4'"),
@@ -61,6 +61,6 @@ def test_data_of_another_version_is_read_as_far_as_it_goes() -> None:
         ([], "it must be an object"),
     ],
 )
-def test_what_cannot_be_read_is_named(wrong: object, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_cannot_be_read_is_named(wrong: object, reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         PLAIN.decode(HostReading, wrong)

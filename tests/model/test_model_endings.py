@@ -101,13 +101,13 @@ def test_a_holder_is_told_for_whom_and_when_all_is_over() -> None:
     notice = Notice(10_000, "ana needs it", NOON, NOON + timedelta(seconds=15))
     asked = lease(notice=notice, grace_s=30.0, ending=FOR_ANA)
 
-    told, read = notice_body(asked), notice_in(boost_dict(asked))
+    reported, read = notice_body(asked), notice_in(boost_dict(asked))
 
-    assert (told["by"], told["cause"], told["ends_at"]) == ("ana", "preempted", "2025-06-01T12:00:30.000Z")
-    assert told["claimant"]["priority"] == "high"
-    assert what_is_wrong(ReclaimMessage, json.dumps(told).encode()) is None
+    assert (reported["by"], reported["cause"], reported["ends_at"]) == ("ana", "preempted", "2025-06-01T12:00:30.000Z")
+    assert reported["claimant"]["priority"] == "high"
+    assert what_is_wrong(ReclaimMessage, json.dumps(reported).encode()) is None
     assert read is not None
-    assert (read.by, read.claimant, read.ends_at) == ("ana", told["claimant"], asked.deadline)
+    assert (read.by, read.claimant, read.ends_at) == ("ana", reported["claimant"], asked.deadline)
 
 
 def test_a_program_is_inside_until_it_falls_silent_and_a_runs_holder_until_its_lease_expires() -> None:

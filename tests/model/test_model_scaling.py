@@ -33,7 +33,7 @@ def problems_of(make: Any, **given: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "source", "told"),
+    ("given", "source", "reported"),
     [
         ("queue", QueueSignal(), "queue"),
         (POOL, MethodSignal("pool", "fullness"), "pool.fullness"),
@@ -43,11 +43,11 @@ def problems_of(make: Any, **given: Any) -> dict[str, str]:
         (load, CallableSignal(load), "load"),
     ],
 )
-def test_a_signal_has_one_form_however_it_is_given(given: Any, source: Any, told: str) -> None:
+def test_a_signal_has_one_form_however_it_is_given(given: Any, source: Any, reported: str) -> None:
     found = Scaling(given, up_at=4, down_at=1)
 
     assert found.signal == found.source == source
-    assert found.describe() == f"{told}: up at 4, down at 1"
+    assert found.describe() == f"{reported}: up at 4, down at 1"
 
 
 def test_which_way_it_scales_follows_from_the_thresholds() -> None:

@@ -37,7 +37,7 @@ def test_a_team_keeps_from_others_what_it_does_not_lend_of_its_guarantee(one: Te
     assert one.withheld_from_others(CPU) == kept
 
 
-def test_who_belongs_to_no_team_has_nothing_guaranteed_and_no_limit() -> None:
+def test_a_user_without_a_team_has_no_guarantee_and_no_limit() -> None:
     teams = Teams([team("ml", guaranteed=amounts(cpu=4))])
     assert teams.of("ml").guaranteed == cpu(4)
     stranger = teams.of("who")

@@ -34,14 +34,14 @@ def test_an_error_of_the_controller_or_of_a_callback_ends_nothing(
     monkeypatch.setattr(resource_metrics, "LOOK_EVERY_S", 0.01)
 
     async def main() -> list[str]:
-        told: list[str] = []
+        reported: list[str] = []
         enough = asyncio.Event()
 
         def tell(change: Any) -> None:
-            told.append(change.node)
-            if len(told) == 1:
+            reported.append(change.node)
+            if len(reported) == 1:
                 raise RuntimeError("the callback fails")
-            if len(told) == 3:
+            if len(reported) == 3:
                 enough.set()
 
         client: Any = Client(error)
@@ -49,6 +49,6 @@ def test_an_error_of_the_controller_or_of_a_callback_ends_nothing(
         async with asyncio.timeout(10):
             await enough.wait()
         telling.cancel()
-        return told
+        return reported
 
     assert asyncio.run(main()) == ["n1", "n2", "n3"]

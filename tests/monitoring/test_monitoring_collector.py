@@ -61,7 +61,7 @@ def test_the_latest_snapshots_have_what_was_measured_and_what_is_lent() -> None:
     assert (found["gpu1"].lent, found["gpu2"].borrowed) == (amounts(cpu=2), amounts(cpu=2))
 
 
-def test_who_falls_silent_is_stale_lends_nothing_and_has_a_gap_in_its_history() -> None:
+def test_a_node_that_falls_silent_is_stale_lends_nothing_and_has_a_gap_in_its_history() -> None:
     lab = Lab()
     lab.round(gpu1=busy(8.0))
     lab.round(gpu1="its probe died")
@@ -97,31 +97,35 @@ def test_a_node_that_is_gone_leaves_no_trace() -> None:
 
 def test_pressure_is_told_when_it_begins_and_when_it_ends() -> None:
     lab = Lab()
-    told: list[PressureChange] = []
-    stop = lab.collector.on_pressure(told.append)
+    reported: list[PressureChange] = []
+    stop = lab.collector.on_pressure(reported.append)
     for cores in (8.0, 15.0, 12.0, 6.0, 4.0, 15.0):
         lab.round(gpu1=busy(cores))
 
-    assert [(change.is_high, round(change.value, 2)) for change in told] == [(True, 0.94), (False, 0.25), (True, 0.94)]
+    assert [(change.is_high, round(change.value, 2)) for change in reported] == [
+        (True, 0.94),
+        (False, 0.25),
+        (True, 0.94),
+    ]
     assert lab.collector.is_pressed("gpu1", "cpu")
     stop()
     lab.round(gpu1=busy(0.0))
-    assert len(told) == 3
+    assert len(reported) == 3
 
 
 def test_a_callback_that_fails_keeps_no_other_from_being_told_and_is_reported() -> None:
     lab = Lab()
-    told: list[PressureChange] = []
+    reported: list[PressureChange] = []
 
     def broken(_: PressureChange) -> None:
         raise RuntimeError("not mine")
 
     lab.collector.on_pressure(broken)
-    lab.collector.on_pressure(told.append)
+    lab.collector.on_pressure(reported.append)
     with pytest.raises(ExceptionGroup):
         lab.round(gpu1=busy(16.0))
 
-    assert len(told) == 1
+    assert len(reported) == 1
     assert lab.collector.snapshots()["gpu1"].state == "ok"
 
 
@@ -152,8 +156,8 @@ def test_what_waits_is_known_since_when_and_why() -> None:
 
 def test_nodes_are_measured_and_pressure_is_told_though_ray_does_not_tell_what_waits() -> None:
     lab = Lab()
-    told: list[PressureChange] = []
-    lab.collector.on_pressure(told.append)
+    reported: list[PressureChange] = []
+    lab.collector.on_pressure(reported.append)
 
     async def pending(nodes: NodeTable) -> tuple[Pending, ...]:
         raise ConnectionError("Ray is away for a moment")
@@ -164,7 +168,7 @@ def test_nodes_are_measured_and_pressure_is_told_though_ray_does_not_tell_what_w
 
     assert lab.collector.snapshots()["gpu1"].state == "ok"
     assert lab.collector.history.of("gpu1", "cpu").latest == 1.0
-    assert [change.node for change in told] == ["gpu1"]
+    assert [change.node for change in reported] == ["gpu1"]
 
 
 def test_rounds_go_on_after_one_that_failed() -> None:
@@ -191,7 +195,7 @@ def test_rounds_go_on_after_one_that_failed() -> None:
     assert looks > 1
 
 
-def test_who_is_not_sure_asks_again_soon_and_keeps_the_rhythm_of_the_history() -> None:
+def test_a_round_without_all_answers_is_repeated_soon_and_keeps_the_rhythm_of_the_history() -> None:
     """With an hour between two rounds, a probe that is still starting is not waited for that long."""
     lab = Lab(interval_s=3600.0)
     lab.said = dict.fromkeys(("gpu1", "gpu2"), "its probe is still starting")

@@ -28,7 +28,7 @@ def shape(amounts: dict[str, float], *, infeasible: int = 0, ready: int = 0, pin
     return found
 
 
-def told(*shapes: Any, **more: dict[str, float]) -> Any:
+def reported(*shapes: Any, **more: dict[str, float]) -> Any:
     """The queues as the driver's node has them."""
     batch = []
     for name, one in NODES.items():
@@ -42,7 +42,7 @@ def told(*shapes: Any, **more: dict[str, float]) -> Any:
 
 def test_what_ray_calls_infeasible_though_a_node_is_large_enough_is_pinned_to_one_that_is_not() -> None:
     """As with NodeLabelSchedulingStrategy, whose labels Ray does not tell."""
-    (found,) = told(shape({"CPU": 6.0}, infeasible=2))
+    (found,) = reported(shape({"CPU": 6.0}, infeasible=2))
 
     assert only_node(found) == "gpu-master"
     assert found.detail == "its scheduling strategy matches only gpu-master, which has 4 CPUs"
@@ -50,20 +50,20 @@ def test_what_ray_calls_infeasible_though_a_node_is_large_enough_is_pinned_to_on
 
 
 def test_others_of_the_same_shape_are_not_taken_for_pinned() -> None:
-    free, pinned = sorted(told(shape({"CPU": 6.0}, infeasible=1, ready=3)), key=lambda one: only_node(one) or "")
+    free, pinned = sorted(reported(shape({"CPU": 6.0}, infeasible=1, ready=3)), key=lambda one: only_node(one) or "")
 
     assert (free.pending.count, only_node(free)) == (3, None)
     assert (pinned.pending.count, only_node(pinned)) == (1, "gpu-master")
 
 
 def test_what_no_node_can_carry_is_not_taken_for_pinned() -> None:
-    (found,) = told(shape({"CPU": 9.0}, infeasible=1))
+    (found,) = reported(shape({"CPU": 9.0}, infeasible=1))
 
     assert (found.wanted_on, found.detail) == ((), "no node has more than 8 CPUs")
 
 
 def test_a_label_selector_is_what_pins_where_there_is_one() -> None:
-    (found,) = told(shape({"CPU": 6.0}, infeasible=1, pinned_to="gpu-master"))
+    (found,) = reported(shape({"CPU": 6.0}, infeasible=1, pinned_to="gpu-master"))
 
     assert only_node(found) == "gpu-master"
     assert found.detail == "its labels match only gpu-master, which has 4 CPUs"
@@ -72,8 +72,8 @@ def test_a_label_selector_is_what_pins_where_there_is_one() -> None:
 def test_a_kind_of_gpu_is_a_pin_and_no_amount() -> None:
     wanted = {"CPU": 1.0, "accelerator_type:H200": 0.001}
 
-    (there,) = told(shape(wanted, ready=1), gpu2={"accelerator_type:H200": 1.0})
-    (nowhere,) = told(shape(wanted, infeasible=1))
+    (there,) = reported(shape(wanted, ready=1), gpu2={"accelerator_type:H200": 1.0})
+    (nowhere,) = reported(shape(wanted, infeasible=1))
 
     assert there.pending.shape.needs == amounts(cpu=1)
     assert (only_node(there), there.could_run_on) == ("gpu2", ("gpu2",))

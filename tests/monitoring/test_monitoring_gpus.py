@@ -114,7 +114,7 @@ def test_a_device_that_ray_counts_and_the_driver_does_not_see_is_listed() -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver"),
         (FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
@@ -123,11 +123,11 @@ def test_a_device_that_ray_counts_and_the_driver_does_not_see_is_listed() -> Non
         (FakeNvml.NVML_ERROR_UNKNOWN, "the NVIDIA driver says: error 999"),
     ],
 )
-def test_a_driver_that_does_not_work_is_a_reason_not_an_error(error: int, told: str) -> None:
+def test_a_driver_that_does_not_work_is_a_reason_not_an_error(error: int, reported: str) -> None:
     gpus, reason = read(FakeNvml(FakeDevice(), init_error=error))
 
     assert gpus == []
-    assert told in reason
+    assert reported in reason
 
 
 def test_no_gpus_for_other_reasons() -> None:

@@ -152,7 +152,7 @@ def test_an_expected_start_is_kept_also_where_leases_yield(world: World, seed: i
 
 @REPEATABLE
 @given(worlds(), st.integers(0, 10_000))
-def test_so_are_those_of_all_who_wait_where_nothing_is_guaranteed(world: World, seed: int) -> None:
+def test_so_are_those_of_all_waiting_requests_where_nothing_is_guaranteed(world: World, seed: int) -> None:
     """Guarantees and the time lift requests: then others start later than they were told."""
     chance = random.Random(seed)
     world = replace(world, rules=Rules())

@@ -71,8 +71,8 @@ def test_what_is_recommended_has_no_obstacle_and_a_place(found: list[ProcessFact
         assert 0 < one.confidence <= 1
         assert one.reason
     assert all(one.obstacles for one in stuck)
-    told = [one.process.pid for one in movable if one.process] + [one.process.pid for one in stuck]
-    assert len(told) == len(set(told))
+    reported = [one.process.pid for one in movable if one.process] + [one.process.pid for one in stuck]
+    assert len(reported) == len(set(reported))
 
 
 @given(st.lists(st.from_regex(r"[A-Z]{1,4}(_(TOKEN|KEY|SECRET|PATH|PASSWORD|THREADS))?", fullmatch=True)), st.data())

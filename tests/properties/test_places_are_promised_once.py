@@ -153,13 +153,13 @@ def test_there_is_a_place_or_for_every_node_a_reason(
     of: list[Node], has: tuple[BoostRoom, ...], request: SchedulingRequest
 ) -> None:
     asked = asks(of, request, has)
-    choice, told = choose(asked), refusals(asked)
+    choice, reported = choose(asked), refusals(asked)
     if choice is None:
-        assert set(told) == set(NAMES)
+        assert set(reported) == set(NAMES)
     else:
-        assert choice.node not in told
-        assert {other.node for other in choice.alternatives}.isdisjoint(told)
-        assert choice.could == len(NAMES) - len(told)
+        assert choice.node not in reported
+        assert {other.node for other in choice.alternatives}.isdisjoint(reported)
+        assert choice.could == len(NAMES) - len(reported)
 
 
 @given(st.integers(1, 16), st.data(), st.none() | st.floats(0, 1))

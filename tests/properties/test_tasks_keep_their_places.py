@@ -70,8 +70,8 @@ class World:
 
     def boost(self) -> None:
         delivery = self.chance.choice(("reserve", "reserve", "transfer"))
-        wish = ask(self.chance.choice("abc"), amount=self.chance.choice((1, 2, 4)), delivery=delivery)
-        self.grid.run(together(self.grid.service.request(wish)))
+        wanted = ask(self.chance.choice("abc"), amount=self.chance.choice((1, 2, 4)), delivery=delivery)
+        self.grid.run(together(self.grid.service.request(wanted)))
 
     def release(self) -> None:
         boosts = [lease.id for lease in self.grid.leases.values() if lease.purpose == "boost"]

@@ -83,7 +83,7 @@ def test_the_fixed_example_is_one_where_a_lease_yields() -> None:
 @MANY
 @given(worlds(), requests, policies)
 @example(ONE_LOAN, ITS_OWN, BALANCED)
-def test_only_those_yield_who_may_be_asked_to(world: World, request: Request, numbers: PolicyNumbers) -> None:
+def test_only_leases_that_may_be_reclaimed_yield(world: World, request: Request, numbers: PolicyNumbers) -> None:
     asked, rules = request
     found = plan(world, asked, rules, numbers)
     if found is None:
@@ -178,7 +178,7 @@ def test_what_a_team_has_within_its_guarantee_is_taken_for_no_other_team(
 @MANY
 @given(worlds(), owners())
 @example(ONE_LOAN, ITS_OWN)
-def test_what_a_team_is_sure_of_comes_back_from_those_who_have_more_under_every_policy(
+def test_what_a_team_is_sure_of_comes_back_from_teams_that_have_more_under_every_policy(
     world: World, request: Request
 ) -> None:
     """If one lease of a team that has more than its guarantee would do, one is found that yields."""

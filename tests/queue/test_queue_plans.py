@@ -38,7 +38,7 @@ SHARING: dict[str, Any] = {
 POLICIES = ("conservative", "balanced", "aggressive")
 
 
-def a_wish(chance: random.Random, **more: Any) -> Ask:
+def a_request(chance: random.Random, **more: Any) -> Ask:
     kind = chance.choice(("cpu", "cpu", "cpu", "gpu"))
     amount = 1 if kind == "gpu" else chance.choice((1, 2, 3, 4))
     target = chance.choice("abc")
@@ -61,13 +61,13 @@ def a_state(lab: WholeGrid, chance: random.Random) -> None:
     """Some boosts, some work, and perhaps requests that wait."""
     for _ in range(chance.randrange(6)):
         with contextlib.suppress(GridError):
-            lab.run(lab.service.request(a_wish(chance)))
+            lab.run(lab.service.request(a_request(chance)))
     for name in "abc":
         if chance.random() < 0.4:
             lab.cluster.start(name, chance.choice((1, 2)))
     if chance.random() < 0.3:
         with contextlib.suppress(GridError):
-            lab.run(lab.service.enqueue(a_wish(chance)))
+            lab.run(lab.service.enqueue(a_request(chance)))
     lab.wait(5.0)  # all have seen it, and who was to yield has yielded
 
 
@@ -76,17 +76,17 @@ def test_what_the_plan_says_happens(make_grid: Callable[..., WholeGrid], seed: i
     chance = random.Random(seed)
     lab = make_grid(seed=seed, policy=chance.choice(POLICIES), **SHARING)
     a_state(lab, chance)
-    wish = a_wish(chance)
+    wanted = a_request(chance)
     before = lab.leases
-    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wish))
+    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wanted))
     assert lab.leases == before  # it is only a plan
 
     if plan["fits"]:
-        lease = lab.run(lab.service.request(wish))
+        lease = lab.run(lab.service.request(wanted))
         assert (lease.source, lease.delivery, lease.state) == (plan["source_node"], plan["delivery"], LeaseState.ACTIVE)
         assert lab.leases.keys() == {*before, lease.id}
     elif (taking := plan["preemption"]) is not None and not plan["ahead"]:
-        lease = lab.run(lab.service.request(wish))
+        lease = lab.run(lab.service.request(wanted))
         assert (lease.source, lease.delivery) == (taking["source_node"], taking["delivery"])
         for victim in taking["victims"]:
             left = lab.leases.get(victim["boost_id"])
@@ -96,11 +96,11 @@ def test_what_the_plan_says_happens(make_grid: Callable[..., WholeGrid], seed: i
         assert spared <= lab.leases.keys()
     elif taking is None:
         with pytest.raises(NoCapacity) as refused:
-            lab.run(lab.service.request(wish))
+            lab.run(lab.service.request(wanted))
         _the_refusal_is_the_plans_answer(refused.value, plan, lab)
-        _what_fits_is_granted(lab, wish, plan["largest_now"])
+        _what_fits_is_granted(lab, wanted, plan["largest_now"])
         if not plan["largest_now"]["source_node"] and plan["expected_start"] and not plan["ahead"]:
-            _it_is_met_when_it_was_said(lab, wish, plan["expected_start"])
+            _it_is_met_when_it_was_said(lab, wanted, plan["expected_start"])
     assert not lab.cluster.violations
 
 
@@ -122,15 +122,15 @@ def _the_refusal_is_the_plans_answer(refused: NoCapacity, plan: dict[str, Any], 
     assert all(lab.now() + timedelta(minutes=int(wait)) >= parse_instant(str(start)) for wait in waits)
 
 
-def _what_fits_is_granted(lab: WholeGrid, wish: Ask, largest: dict[str, Any]) -> None:
+def _what_fits_is_granted(lab: WholeGrid, wanted: Ask, largest: dict[str, Any]) -> None:
     if largest["source_node"] is not None:
-        less = replace(wish, units=round(largest["amount"] * scale(wish.kind)))
+        less = replace(wanted, units=round(largest["amount"] * scale(wanted.kind)))
         assert lab.run(lab.service.request(less)).source == largest["source_node"]
 
 
-def _it_is_met_when_it_was_said(lab: WholeGrid, wish: Ask, start: str) -> None:
+def _it_is_met_when_it_was_said(lab: WholeGrid, wanted: Ask, start: str) -> None:
     """Or sooner: who could not yield for it yet may do so meanwhile."""
-    waiting = lab.run(lab.service.enqueue(wish))
+    waiting = lab.run(lab.service.enqueue(wanted))
     assert isinstance(waiting, Waiting)
     lab.wait((parse_instant(start) - lab.now()).total_seconds() + SHARING["grace_seconds"] + 3.0)
     assert waiting.id not in lab.parts.sharing.waiting
@@ -142,9 +142,9 @@ def test_plan_queue_and_why_have_one_answer_and_it_is_kept(make_grid: Callable[.
     rules = SHARING | {"min_hold_seconds": chance.choice((0, 20)), "grace_seconds": 10}
     lab = make_grid(seed=seed, policy=chance.choice(POLICIES), **rules)
     a_state(lab, chance)
-    wish = a_wish(chance)
-    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wish))
-    found = lab.run(lab.service.enqueue(wish))
+    wanted = a_request(chance)
+    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wanted))
+    found = lab.run(lab.service.enqueue(wanted))
     if not isinstance(found, Waiting):
         assert plan["fits"]
         return
@@ -349,11 +349,11 @@ def test_a_refusal_never_advises_to_wait_for_what_can_never_be_met(lab: WholeGri
 def test_a_team_at_its_limit_has_one_expected_start_everywhere(make_grid: Callable[..., WholeGrid]) -> None:
     lab = make_grid(teams=[{"name": "red", "guaranteed": {"cpu": 2}, "borrowing_limit": {"cpu": 0}}])
     lab.run(lab.service.request(ask("a", amount=2, team="red", duration_s=600.0)))
-    wish = ask("a", amount=1, team="red")
-    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wish))
+    wanted = ask("a", amount=1, team="red")
+    plan = lab.run(plan_answer(lab.parts, lab.service.queue, wanted))
     with pytest.raises(NoCapacity) as refused:
-        lab.run(lab.service.request(wish))
-    found = lab.run(lab.service.enqueue(wish))
+        lab.run(lab.service.request(wanted))
+    found = lab.run(lab.service.enqueue(wanted))
     (queued,) = lab.run(_listed(lab))
     why = lab.run(why_answer(lab.parts, lab.service, found.id))
     said = {refused.value.expected_start, *(answer["expected_start"] for answer in (plan, queued, why))}

@@ -45,7 +45,7 @@ def test_a_request_that_can_be_met_does_not_wait(lab: WholeGrid) -> None:
     assert not lab.events("queued")
 
 
-def test_who_waits_is_met_as_the_boost_with_the_requests_id(lab: WholeGrid) -> None:
+def test_a_waiting_request_becomes_the_boost_with_its_id(lab: WholeGrid) -> None:
     first, _ = full(lab)
     waiting = lab.run(lab.service.enqueue(ask("b", amount=3)))
     assert isinstance(waiting, Waiting)
@@ -57,7 +57,7 @@ def test_who_waits_is_met_as_the_boost_with_the_requests_id(lab: WholeGrid) -> N
     assert (met.source, met.state) == ("a", LeaseState.ACTIVE)
 
 
-def test_the_higher_priority_is_met_first_and_those_who_ask_once_do_not_pass_it(lab: WholeGrid) -> None:
+def test_the_higher_priority_is_met_first_and_requests_without_a_wait_do_not_pass_it(lab: WholeGrid) -> None:
     first, _ = full(lab)
     low = lab.run(lab.service.enqueue(ask("b", amount=4, priority=LOW)))
     high = lab.run(lab.service.enqueue(ask("b", amount=4, priority=HIGH)))
@@ -70,7 +70,7 @@ def test_the_higher_priority_is_met_first_and_those_who_ask_once_do_not_pass_it(
     assert waiting_ids(lab) == [low.id]
 
 
-def test_who_waits_on_the_line_and_who_waits_without_are_in_one_queue(lab: WholeGrid) -> None:
+def test_requests_with_and_without_an_open_connection_are_in_one_queue(lab: WholeGrid) -> None:
     first, _ = full(lab)
     kept = lab.run(lab.service.enqueue(ask("b", amount=4, priority=HIGH)))
 
@@ -94,7 +94,7 @@ def test_it_waits_over_a_crash_and_is_granted_once(lab: WholeGrid) -> None:
     assert [lease.id for lease in lab.leases.values() if lease.units == 20_000] == [waiting.id]
 
 
-def test_who_gives_up_is_gone_also_after_a_restart(lab: WholeGrid) -> None:
+def test_a_withdrawn_request_is_gone_also_after_a_restart(lab: WholeGrid) -> None:
     full(lab)
     short = lab.run(lab.service.enqueue(ask("b", amount=2), wait_s=30.0))
     taken_back = lab.run(lab.service.enqueue(ask("b", amount=2)))
@@ -114,10 +114,10 @@ def test_what_became_of_a_request_that_waited_without_a_caller_can_be_asked(lab:
     withdrawn = lab.run(lab.service.enqueue(ask("b", amount=2)))
     lab.run(lab.service.queue.leave(withdrawn.id, who="ann"))
     lab.wait(31.0)
-    for request, told in ((short, "2 CPUs for b: its wait is over; "), (withdrawn, "2 CPUs for b: withdrawn")):
+    for request, reported in ((short, "2 CPUs for b: its wait is over; "), (withdrawn, "2 CPUs for b: withdrawn")):
         why = lab.run(why_answer(lab.parts, lab.service, request.id[:8]))
         assert (why["id"], why["kind"], why["state"]) == (request.id, "request", "withdrawn")
-        assert why["summary"].startswith(told)
+        assert why["summary"].startswith(reported)
         assert why["ended_at"] is not None
         assert any("queued: 2 CPUs for b waits" in fact for fact in why["facts"])
 
@@ -128,14 +128,14 @@ def test_why_a_boost_was_lent_begins_with_its_wait_in_the_queue(lab: WholeGrid) 
     lab.run(lab.service.release(first.id))
     lab.wait(2.0)
     facts = lab.run(why_answer(lab.parts, lab.service, waiting.id))["facts"]
-    told = [fact.split("  ")[1].partition(":")[0] for fact in facts if "  " in fact]
-    assert told == ["queued", "granted"]
+    reported = [fact.split("  ")[1].partition(":")[0] for fact in facts if "  " in fact]
+    assert reported == ["queued", "granted"]
 
 
 def test_the_same_key_is_the_same_request(lab: WholeGrid) -> None:
     full(lab)
-    wish = ask("b", amount=2, idempotency_key="k")
-    assert lab.run(lab.service.enqueue(wish)).id == lab.run(lab.service.enqueue(wish)).id
+    wanted = ask("b", amount=2, idempotency_key="k")
+    assert lab.run(lab.service.enqueue(wanted)).id == lab.run(lab.service.enqueue(wanted)).id
     assert len(waiting_ids(lab)) == 1
 
 
@@ -146,7 +146,7 @@ def test_what_makes_no_sense_does_not_wait(lab: WholeGrid) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "error"),
+    ("wanted", "error"),
     [
         (ask("b", "mem", 4), UnknownResource),
         (ask("b", along=(("mem", 4),)), UnknownResource),
@@ -156,14 +156,14 @@ def test_what_makes_no_sense_does_not_wait(lab: WholeGrid) -> None:
 )
 @pytest.mark.parametrize("old_view_s", [0.0, 60.0])
 def test_nor_does_it_wait_behind_others_or_on_an_old_view(
-    lab: WholeGrid, wish: Ask, error: type[GridError], old_view_s: float
+    lab: WholeGrid, wanted: Ask, error: type[GridError], old_view_s: float
 ) -> None:
     full(lab)
     waiting = lab.run(lab.service.enqueue(ask("b", amount=2)))
     lab.clock.now += old_view_s
     asked_at = lab.clock.now
     with pytest.raises(error):
-        lab.run(lab.service.request(wish, wait_s=3600.0))
+        lab.run(lab.service.request(wanted, wait_s=3600.0))
     assert lab.clock.now - asked_at < 1.0
     assert waiting_ids(lab) == [waiting.id]
 
@@ -241,9 +241,9 @@ class TestCooldown:
         lab.wait(5.0)
         at_home(lab)
         lab.crash()
-        for wish in (ask("b", amount=1, source="a"), ask("a", amount=1, source="c")):
+        for wanted in (ask("b", amount=1, source="a"), ask("a", amount=1, source="c")):
             with pytest.raises(NoCapacity) as caught:
-                lab.run(lab.service.request(wish))
+                lab.run(lab.service.request(wanted))
             assert any("cordoned" in line for line in caught.value.because)
         lab.run(uncordon(lab.parts, "a"))
         assert lab.run(lab.service.request(ask("b", amount=1, source="a"))).state is LeaseState.ACTIVE

@@ -249,9 +249,9 @@ def test_a_suggestion_is_told_once_and_kept_while_it_holds(make: Make) -> None:
     assert rebalancing is not None
     (now,) = rebalancing.suggestions.current
     assert (now.node, now.kind, now.by_itself) == ("b", "cpu", False)
-    (told,) = lab.grid.events("suggested")
-    assert told.startswith("b is short of CPUs; ")
-    assert f": {now.command}" in told and "grid boost request b cpu" in told
+    (reported,) = lab.grid.events("suggested")
+    assert reported.startswith("b is short of CPUs; ")
+    assert f": {now.command}" in reported and "grid boost request b cpu" in reported
 
     lab.telemetry.answers["b"] = QUIET
     lab.rounds(2)

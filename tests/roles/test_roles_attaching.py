@@ -86,7 +86,7 @@ def test_a_run_is_followed_after_an_unforeseen_error(run: AttachedRun, store: Ke
     until(lambda: run["worker"].size == 3, what="the new member is known")
 
 
-def test_who_waits_is_patient_with_a_silent_control_service(run: AttachedRun, store: KeyValueStore) -> None:
+def test_a_waiting_caller_is_patient_with_a_silent_control_service(run: AttachedRun, store: KeyValueStore) -> None:
     store.silent = 3
     assert not run.wait(0.0)
     store.silent = 0
@@ -125,7 +125,7 @@ def test_references_are_forgotten_when_they_are_over(run: AttachedRun, monkeypat
     until(lambda: not endpoint.outstanding, what="it is forgotten")
 
 
-def test_who_was_detached_calls_no_member_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:
+def test_a_detached_process_calls_no_member_though_it_looks_again(run: AttachedRun, store: KeyValueStore) -> None:
     run.detach()
     tell(store, members=4)
 

@@ -47,7 +47,7 @@ def host(*classes: type, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine", "threaded", "generator", "async_generator"])
-def test_who_calls_one_that_did_not_start_is_told_so(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_of_a_member_that_did_not_start_learns_that(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     there = host(Fine, Broken, Fine, monkeypatch=monkeypatch)
 
     def called(role: str) -> Any:

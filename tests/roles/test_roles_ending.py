@@ -73,7 +73,7 @@ def test_each_is_let_go_though_another_could_not_be() -> None:
     assert [(event.message, event.times) for event in parts.events] == [("while it ended: RuntimeError", 2)]
 
 
-def test_who_was_interrupted_goes_on_with_what_is_left() -> None:
+def test_an_interrupted_end_goes_on_with_what_is_left() -> None:
     parts = parts_of(process_set := Fails(), places := Fails(KeyboardInterrupt))
     process_set.by_name.pop("b")
     with pytest.raises(KeyboardInterrupt):
@@ -104,7 +104,7 @@ def test_why_a_run_failed_stays_to_be_read() -> None:
     assert records.read_record("run-1") == a_run(state="failed")
 
 
-def test_who_left_ray_and_gets_no_answer_does_not_wait_for_the_cluster() -> None:
+def test_a_process_that_left_ray_and_gets_no_answer_does_not_wait_for_the_cluster() -> None:
     class Gone(Silent):
         def dead_workers(self, worker_ids: Iterable[str]) -> frozenset[str]:
             raise Unavailable("Ray's control service does not answer")

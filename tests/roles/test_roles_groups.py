@@ -127,13 +127,13 @@ def test_of_several_failures_the_first_by_rank_is_raised_and_the_others_are_told
         group.options(deadline_s=0.01).call("step")
 
     assert caught.value.rank == 1, "a failure may be why others do not answer"
-    told = "\n".join(caught.value.because)
-    assert "1 more of 4 failed, too" in told
-    assert "worker 3 on n3" in told
-    assert "1 more of 4 had not answered" in told
+    reported = "\n".join(caught.value.because)
+    assert "1 more of 4 failed, too" in reported
+    assert "worker 3 on n3" in reported
+    assert "1 more of 4 had not answered" in reported
 
 
-def test_the_first_failure_can_be_raised_at_once_since_others_may_wait_for_who_failed() -> None:
+def test_the_first_failure_can_be_raised_at_once_since_others_may_wait_for_the_failed_member() -> None:
     transport = ScriptedTransport(only({0: HANGS, 2: ValueError("out of memory")}))
     group, endpoints = workers(3, transport)
 
@@ -186,7 +186,7 @@ def test_options_are_a_view_and_nonsense_is_refused() -> None:
         group.options(at_once=0)
 
 
-def test_a_call_waits_for_who_is_away_and_reaches_each_once() -> None:
+def test_a_call_waits_for_members_that_are_away_and_reaches_each_once() -> None:
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(3, transport)
     endpoints[0].disconnect("it restarts")
@@ -204,7 +204,7 @@ def test_a_call_waits_for_who_is_away_and_reaches_each_once() -> None:
     assert group[0].node == "n9"
 
 
-def test_who_does_not_come_back_in_time_is_late_and_the_others_have_answered() -> None:
+def test_a_member_that_does_not_come_back_in_time_is_late_and_the_others_have_answered() -> None:
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(3, transport)
     endpoints[1].disconnect("it restarts")
@@ -307,7 +307,7 @@ def test_after_a_failure_map_gives_out_no_more_and_waits_for_what_is_under_way()
     assert [type(one) for one in found] == [MemberFailed, int, int, MemberFailed]
 
 
-def test_who_was_lost_gets_no_more_shards_until_it_is_back() -> None:
+def test_a_lost_member_gets_no_more_shards_until_it_is_back() -> None:
     """It fails at once, so it would be done first each time, and fail them all."""
     dead = {1}
 
@@ -349,7 +349,7 @@ def test_map_waits_for_a_member_to_come_back_where_all_are_away() -> None:
             whichever.map("step", [1])
 
 
-def test_who_is_added_during_a_map_gets_its_part_and_who_goes_gets_no_more() -> None:
+def test_a_member_added_during_a_map_gets_its_part_and_a_leaving_one_gets_no_more() -> None:
     registry = EndpointRegistry("run")
     added = Endpoint("worker", 1, methods=("step",))
 
@@ -399,7 +399,7 @@ def test_a_late_shard_keeps_its_member_busy_and_the_others_do_the_rest() -> None
 
 
 @given(st.integers(1, 6), st.integers(0, 30))
-def test_choose_is_fair_to_all_who_are_equally_busy(members: int, calls: int) -> None:
+def test_choose_is_fair_to_all_members_that_are_equally_busy(members: int, calls: int) -> None:
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(members, transport)
 
@@ -429,7 +429,7 @@ def test_choose_goes_by_own_calls_then_by_what_was_told_then_by_rank() -> None:
     assert group.choose().rank in (0, 1, 2, 3), "who is away is chosen where all are: its calls wait"
 
 
-def test_references_are_held_only_for_who_chooses() -> None:
+def test_references_are_held_only_for_callers_of_choose() -> None:
     """A reference keeps its result alive."""
     transport = ScriptedTransport(rank_of)
     group, endpoints = workers(2, transport)
@@ -447,7 +447,7 @@ def test_references_are_held_only_for_who_chooses() -> None:
     assert [endpoint.outstanding for endpoint in endpoints] == [0, 0]
 
 
-def test_who_chooses_once_and_never_again_does_not_keep_what_is_over() -> None:
+def test_a_single_call_of_choose_does_not_keep_references_that_are_over() -> None:
     transport = ScriptedTransport(rank_of)
     group, (endpoint,) = workers(1, transport)
     group.choose()
@@ -459,7 +459,7 @@ def test_who_chooses_once_and_never_again_does_not_keep_what_is_over() -> None:
     assert 100 <= endpoint.outstanding <= 202
 
 
-def test_who_comes_to_a_run_that_is_over_can_not_be_called() -> None:
+def test_a_member_that_joins_a_run_that_is_over_cannot_be_called() -> None:
     registry = EndpointRegistry("run")
     registry.close("it was shut down")
     late = Endpoint("worker", 0)

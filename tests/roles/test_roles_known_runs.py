@@ -52,7 +52,7 @@ def next_one() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
+def test_a_run_that_takes_the_name_of_a_lost_one_clears_away_what_it_left(
     records: RoleRecords, store: FakeKeyValueStore, is_there: bool
 ) -> None:
     controller: Any = Controller(records if is_there else None)
@@ -64,7 +64,7 @@ def test_who_takes_the_name_of_a_lost_run_clears_away_what_it_left(
     assert [*store.standing] == ["another's"]
 
 
-def test_who_clears_away_a_lost_run_does_not_end_another_that_has_taken_its_name(
+def test_clearing_away_a_lost_run_does_not_end_another_that_has_taken_its_name(
     records: RoleRecords, store: FakeKeyValueStore
 ) -> None:
     controller: Any = Controller(records)
@@ -86,7 +86,7 @@ def test_a_run_that_lives_keeps_its_name(records: RoleRecords, store: FakeKeyVal
     assert len(store.standing) == 2
 
 
-def test_who_ends_a_lost_run_clears_it_away(records: RoleRecords, store: FakeKeyValueStore) -> None:
+def test_ending_a_lost_run_clears_it_away(records: RoleRecords, store: FakeKeyValueStore) -> None:
     KnownRuns(records).end("run-1", 60.0)
 
     assert records.names() == [] and [*store.standing] == ["another's"]

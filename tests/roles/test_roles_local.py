@@ -269,7 +269,7 @@ def test_scaling_adds_and_takes_the_highest_ranks_and_all_are_told(run: LocalRun
     group = run["worker"]
     run.scale("worker", 4)
     assert [(rank, size) for _, rank, size, _, _ in group.call("me")] == [(0, 4), (1, 4), (2, 4), (3, 4)]
-    assert [told for *_, told in group.call("me")] == [2, 2, 1, 1]
+    assert [reported for *_, reported in group.call("me")] == [2, 2, 1, 1]
     last = group[3]
 
     run.scale("worker", 2)
@@ -281,7 +281,7 @@ def test_scaling_adds_and_takes_the_highest_ranks_and_all_are_told(run: LocalRun
     assert run.status()["roles"][1]["wanted"] == 2
 
 
-def test_who_is_scaled_away_finishes_what_it_was_asked() -> None:
+def test_a_removed_member_finishes_its_calls() -> None:
     with LocalRun(Workload("w", (spec("gate", Gate, count=(0, 1)),))) as run:
         assert run["gate"].call("quick") == []
         run.scale("gate", 1)

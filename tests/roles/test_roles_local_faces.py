@@ -101,11 +101,11 @@ def test_a_peer_is_the_member_that_has_its_rank_and_one_that_is_gone_is_told_by_
 
     roles = (RoleSpec("counter", cls="collections:Counter", count=(1, 2)), RoleSpec("watcher", cls=Watcher))
     with LocalRun(Workload("w", roles)) as run:
-        told = []
+        reported = []
         for count in (2, 1, 2):
             run.scale("counter", count)
-            told += run["watcher"].call("ask")
-        assert told == [0, "counter was scaled down to 1", 0]
+            reported += run["watcher"].call("ask")
+        assert reported == [0, "counter was scaled down to 1", 0]
 
 
 class Working:

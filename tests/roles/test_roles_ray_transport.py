@@ -36,7 +36,7 @@ def travelled(raised: Exception) -> Exception:
     return found.as_instanceof_cause() if isinstance(found, RayTaskError) else found
 
 
-def told(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> GridError:
+def reported(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> GridError:
     def get(*_: object, **__: object) -> None:
         raise raised
 
@@ -52,7 +52,7 @@ def told(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> GridError:
 def test_whatever_a_method_raises_is_its_failure_with_its_traceback(
     raised: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = told(travelled(raised), monkeypatch)
+    error = reported(travelled(raised), monkeypatch)
 
     assert isinstance(error, MemberFailed)
     assert type(error.cause) is type(raised)
@@ -66,7 +66,7 @@ def test_whatever_a_method_raises_is_its_failure_with_its_traceback(
 def test_what_cannot_travel_is_told_by_its_traceback(
     raised: Exception, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = told(travelled(raised), monkeypatch)
+    error = reported(travelled(raised), monkeypatch)
 
     assert isinstance(error, MemberFailed) and error.cause is None
     assert error.message.startswith("teller 1 on n1 failed in step(): ") and error.message.endswith(said)
@@ -87,7 +87,7 @@ def test_what_cannot_travel_is_told_by_its_traceback(
 def test_nothing_of_ray_escapes_as_it_is(
     raised: Exception, kind: type[GridError], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = told(raised, monkeypatch)
+    error = reported(raised, monkeypatch)
 
     assert type(error) is kind and said in error.message
 

@@ -175,7 +175,7 @@ def test_a_gang_can_be_called_again_though_one_in_its_bundle_was_restarted_alone
     assert run.ranks("worker") == [0] and run.ranks("helper") == [0]
 
 
-def test_who_is_found_dead_by_a_call_is_not_led_to_again(keep: Keep) -> None:
+def test_a_member_that_a_call_found_dead_gets_no_further_calls(keep: Keep) -> None:
     run = keep(worker(count=1))
     run.process("worker").endpoints[0].disconnect("it died")  # as a call does that finds it so
 

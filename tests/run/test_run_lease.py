@@ -111,6 +111,6 @@ def test_the_progress_is_shown_after_an_unforeseen_error(monkeypatch: pytest.Mon
     monkeypatch.setattr(progress, "SETTLED_S", 0.0)
     shown: list[str] = []
     reports: Any = SimpleNamespace(jobs=())
-    told = Progress(controller, controller.boost(), "r1", lambda *_: False, reports, shown.append, is_private=True)
+    reported = Progress(controller, controller.boost(), "r1", lambda *_: False, reports, shown.append, is_private=True)
     until(lambda: controller.asked > 3 and len(shown) > 1, what="it is shown after the error")
-    told.finish()
+    reported.finish()

@@ -33,13 +33,13 @@ def test_a_second_request_is_one_that_was_made_again(
 @pytest.mark.parametrize(
     ("by", "has_s"), [(TYPED, TYPED_S), (SENT, UNATTENDED_S), (ReceivedSignal(signal.SIGHUP, None), UNATTENDED_S)]
 )
-def test_who_is_there_to_insist_gives_it_longer(by: ReceivedSignal, has_s: float) -> None:
+def test_a_user_at_the_terminal_gives_the_program_longer(by: ReceivedSignal, has_s: float) -> None:
     asked = EndRequest(by, 100.0)
     assert not asked.is_over(100.0 + has_s - 0.1)
     assert asked.is_over(100.0 + has_s + 0.1)
 
 
-def test_only_who_is_there_is_told_how_it_goes_faster_and_once() -> None:
+def test_only_a_user_at_the_terminal_learns_how_to_end_it_faster_and_once() -> None:
     soon, later = 100.0, 100.1 + HINT_S
     assert [EndRequest(TYPED, 100.0).wants_a_hint(now) for now in (soon, later)] == [False, True]
     assert not EndRequest(TYPED, 100.0, is_hinted=True).wants_a_hint(later)

@@ -31,9 +31,9 @@ def test_lines_are_read_as_they_come_and_kept_for_the_end(tmp_path: Path) -> Non
 def test_there_is_one_line_for_each_kind_of_event_with_how_many_there_were(tmp_path: Path) -> None:
     path = tmp_path / "report.jsonl"
     reports = Reports(path)
-    told = [{"event": "rewritten", "what": f"placement group {number}", "why": "it fits"} for number in range(40)]
-    told += [told[0], {"event": "refused", "what": "Ray Serve", "why": "one for all"}]
-    path.write_text("".join(json.dumps(line) + "\n" for line in told))
+    reported = [{"event": "rewritten", "what": f"placement group {number}", "why": "it fits"} for number in range(40)]
+    reported += [reported[0], {"event": "refused", "what": "Ray Serve", "why": "one for all"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in reported))
 
     assert list(reports.news()) == []
 

@@ -162,7 +162,7 @@ def test_without_a_terminal_it_is_the_same(served: ServedGrid, program: Program,
     assert run.wait(60) == 130
 
 
-def test_who_waits_is_told_that_a_second_ctrl_c_ends_it_now(terminal: Terminal, program: Program) -> None:
+def test_a_waiting_user_learns_that_a_second_ctrl_c_ends_it_now(terminal: Terminal, program: Program) -> None:
     terminal.run("$GRID run -- counts.py | tee log")
     program.until_it_runs()
     terminal.type(CTRL_C)

@@ -44,8 +44,8 @@ def all_home(lab: WholeGrid) -> None:
 
 
 def reserved_boost(lab: WholeGrid, amount: float = 4, source: str = "b", **more: Any) -> str:
-    wish = ask("a", amount=amount, source=source, delivery="reserve", **{"requester": "ann"} | more)
-    return lab.run(lab.service.request(wish)).id
+    reserved = ask("a", amount=amount, source=source, delivery="reserve", **{"requester": "ann"} | more)
+    return lab.run(lab.service.request(reserved)).id
 
 
 # -- a place ---------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_a_gang_may_be_partly_in_boosts(lab: WholeGrid) -> None:
 # -- waiting ---------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_has_a_place_as_soon_as_there_is_one_higher_priorities_first(lab: WholeGrid) -> None:
+def test_a_waiting_task_has_a_place_as_soon_as_there_is_one_higher_priorities_first(lab: WholeGrid) -> None:
     busy = [lab.cluster.start(name, 4) for name in "abc"]
     low = schedule(lab, "low", cpu=4, wait=True, priority="low")
     high = schedule(lab, "high", cpu=4, wait=True, priority="high")
@@ -285,7 +285,7 @@ def test_who_waits_has_a_place_as_soon_as_there_is_one_higher_priorities_first(l
     assert tasks(lab).find("low").node == "b"
 
 
-def test_who_waits_starts_by_itself_when_a_boost_becomes_active(lab: WholeGrid) -> None:
+def test_a_waiting_task_starts_by_itself_when_a_boost_becomes_active(lab: WholeGrid) -> None:
     lab.cluster.start("a", 4)
     assert schedule(lab, cpu=3, node="a", wait=True).queued
     boost = reserved_boost(lab)
@@ -293,7 +293,7 @@ def test_who_waits_starts_by_itself_when_a_boost_becomes_active(lab: WholeGrid) 
     assert tasks(lab).find("t").boost_id == boost
 
 
-def test_who_waits_is_let_go_at_its_deadline(lab: WholeGrid) -> None:
+def test_a_waiting_task_is_dropped_at_its_deadline(lab: WholeGrid) -> None:
     assert schedule(lab, cpu=5, wait=True, deadline_seconds=10).queued
     lab.wait(12.0)
     decision = tasks(lab).find("t")
@@ -302,7 +302,7 @@ def test_who_waits_is_let_go_at_its_deadline(lab: WholeGrid) -> None:
     assert tasks(lab).state.results == {"queued": 1, "rejected": 1}
 
 
-def test_who_waits_does_so_over_a_crash_and_can_be_taken_back(lab: WholeGrid) -> None:
+def test_a_waiting_task_survives_a_crash_and_can_be_withdrawn(lab: WholeGrid) -> None:
     assert schedule(lab, cpu=5, wait=True).queued
     lab.crash()
     assert tasks(lab).find("t").queued
@@ -348,8 +348,8 @@ TEAMS = [{"name": "blue", "guaranteed": {"cpu": 4}}, {"name": "red", "guaranteed
 
 def hold_everything(lab: WholeGrid, **more: Any) -> list[str]:
     """All CPUs of all nodes, as reservations for node c."""
-    wishes = [ask("c", amount=4, source=name, delivery="reserve", own_too=True, **more) for name in "abc"]
-    return [lab.run(lab.service.request(wish)).id for wish in wishes]
+    reserved = [ask("c", amount=4, source=name, delivery="reserve", own_too=True, **more) for name in "abc"]
+    return [lab.run(lab.service.request(one)).id for one in reserved]
 
 
 def schedule_for(lab: WholeGrid, team: str, task_id: str = "t", **request: Any) -> SchedulingDecision:
@@ -439,12 +439,12 @@ def test_conditions_hold_for_tasks_that_had_to_wait(lab: WholeGrid) -> None:
 def test_a_task_that_had_to_wait_goes_where_its_strategy_prefers(lab: WholeGrid) -> None:
     busy = [lab.cluster.start(name, 4) for name in "abc"]
     assert schedule(lab, "home", cpu=4, wait=True).queued
-    wish = {"nodes": ["c"], "required": False}
-    assert schedule(lab, "wish", cpu=4, wait=True, affinity=wish).queued
+    preferred = {"nodes": ["c"], "required": False}
+    assert schedule(lab, "preferred", cpu=4, wait=True, affinity=preferred).queued
     for work in busy:
         lab.cluster.finish(work or 0)
     lab.wait(5.0)
-    assert (tasks(lab).find("home").node, tasks(lab).find("wish").node) == ("a", "c")
+    assert (tasks(lab).find("home").node, tasks(lab).find("preferred").node) == ("a", "c")
 
 
 def test_a_task_that_waits_can_be_taken_back_as_a_request(lab: WholeGrid) -> None:

@@ -76,8 +76,8 @@ def test_requests_that_wait_keep_no_other_call_waiting(within: Callable[[Scene],
         held = await backend.ask(
             GridClient.request_boost, {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
         )
-        wish = {"target_node": "a", "resource_type": "cpu", "amount": 0.25, "source_node": "b", "wait_seconds": 60}
-        waiting = [asyncio.create_task(backend.ask(GridClient.request_boost, wish)) for _ in range(30)]  # type: ignore[arg-type]
+        wanted = {"target_node": "a", "resource_type": "cpu", "amount": 0.25, "source_node": "b", "wait_seconds": 60}
+        waiting = [asyncio.create_task(backend.ask(GridClient.request_boost, wanted)) for _ in range(30)]  # type: ignore[arg-type]
         while len((await backend.ask(GridClient.queue))["requests"]) < len(waiting):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await backend.ask(GridClient.release_boost, held["boost_id"])

@@ -122,11 +122,11 @@ def test_a_folder_of_another_user_is_said_to_be(tmp_path: Path, a_lease: Any, la
         finally:
             os._exit(0)
     os.close(writer)
-    told = os.read(reader, 10_000).decode()
+    reported = os.read(reader, 10_000).decode()
     os.close(reader)
     os.waitpid(child, 0)
-    assert told.startswith("['b1']")
-    assert "Permission denied" in told and "writable for your user" in told
+    assert reported.startswith("['b1']")
+    assert "Permission denied" in reported and "writable for your user" in reported
     assert BoostFile(boosts.path).load().leases == (a_lease("b1"),)
 
 

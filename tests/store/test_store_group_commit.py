@@ -47,7 +47,7 @@ def test_callers_of_the_same_moment_share_one_write() -> None:
     asyncio.run(scene())
 
 
-def test_who_comes_during_a_write_waits_for_the_next_one() -> None:
+def test_a_caller_that_comes_during_a_write_waits_for_the_next_one() -> None:
     async def scene() -> None:
         ledger = Ledger()
         first = asyncio.create_task(ledger.change())
@@ -68,7 +68,7 @@ def test_who_comes_during_a_write_waits_for_the_next_one() -> None:
     asyncio.run(scene())
 
 
-def test_an_error_reaches_all_who_waited_for_that_write_and_no_others() -> None:
+def test_an_error_reaches_all_callers_of_that_write_and_no_others() -> None:
     async def scene() -> None:
         ledger = Ledger()
         ledger.error = OSError("disk full")

@@ -60,7 +60,7 @@ def test_wherever_it_is_cut_off_or_changed_it_is_not_taken(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"version": 2}, "another version"),
         ({"cluster": None}, "the cluster must be"),
@@ -76,8 +76,8 @@ def test_wherever_it_is_cut_off_or_changed_it_is_not_taken(lab: Lab) -> None:
         ({"times": list(range(MOST_VALUES))}, "the limit is"),
     ],
 )
-def test_what_it_says_of_itself_has_to_be_true(changes: dict[str, object], told: str, lab: Lab) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_it_says_of_itself_has_to_be_true(changes: dict[str, object], reported: str, lab: Lab) -> None:
+    with pytest.raises(ValueError, match=reported):
         decode(changed(encode(measured(), lab), **changes), lab)
 
 

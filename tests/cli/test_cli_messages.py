@@ -1,4 +1,4 @@
-"""What people are told: leases of programs apart from boosts, cordoned nodes, near misses, exit codes."""
+"""What commands report: leases of programs apart from boosts, cordoned nodes, near misses, exit codes."""
 
 import json
 import re
@@ -130,11 +130,11 @@ def test_a_team_where_none_is_configured_is_accepted_and_said_to_count_as_defaul
     grid = ServedGrid(tmp_path)
     monkeypatch.setenv("GRID_HOME", str(grid.home.path))
     try:
-        told = typed("token", "create", "carl", "--team", "visoin").stderr
+        reported = typed("token", "create", "carl", "--team", "visoin").stderr
         listed = typed("token", "ls").output
     finally:
         grid.close()
-    assert "No team 'visoin' is configured: until it is, the token counts as default.\n" in told
+    assert "No team 'visoin' is configured: until it is, the token counts as default.\n" in reported
     assert "visoin" not in listed and "default" in listed
 
 
@@ -164,8 +164,10 @@ def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
     served.client.release_boost(boost["boost_id"], {"grace_seconds": 0, "wait_seconds": 10})
     error = error_of("boost", "release", boost["boost_id"])
     assert isinstance(error, BoostNotFound)
-    told = re.fullmatch(rf"Boost {boost['boost_id'][:8]} has ended: it was released at (\S+), \d+ s ago", error.message)
-    assert told and datetime.now(UTC) - parse_instant(told[1]) < timedelta(minutes=1)
+    reported = re.fullmatch(
+        rf"Boost {boost['boost_id'][:8]} has ended: it was released at (\S+), \d+ s ago", error.message
+    )
+    assert reported and datetime.now(UTC) - parse_instant(reported[1]) < timedelta(minutes=1)
     assert error.because == ("1 CPU from b to a: capacity is back (released)",)
     lease(served, target_node="c", amount=8, source_node="b")
     body = {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
