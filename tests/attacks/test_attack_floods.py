@@ -260,7 +260,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("event", sorted(FOLDED))
-def test_refusals_in_a_row_are_counted_and_the_count_is_told(tmp_path: Path, event: str) -> None:
+def test_refusals_in_a_row_are_counted_and_the_count_is_reported(tmp_path: Path, event: str) -> None:
     clock = Clock()
     log = AuditLog(tmp_path / "audit.jsonl")
     journal = Journal(log, clock)

@@ -13,7 +13,9 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_each_thing_is_told_once_in_the_file_that_was_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_thing_is_reported_once_in_the_file_that_was_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "report"
     reports = Reports(str(path))
 

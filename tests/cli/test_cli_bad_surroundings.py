@@ -44,7 +44,7 @@ def test_a_file_without_an_end_is_refused(tmp_path: Path, command: str) -> None:
     assert "is larger than 4 MB" in done.stderr
 
 
-def test_a_token_that_is_not_text_is_told(tmp_path: Path) -> None:
+def test_a_token_that_is_not_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "controller.json").write_text(json.dumps({"url": "http://127.0.0.1:9", "ray_address": "127.0.0.1:9"}))
     (tmp_path / "token").write_bytes(b"\xff\xfe\x00")
     for file in tmp_path.iterdir():

@@ -115,7 +115,7 @@ def test_as_json_the_findings_are_on_stdout_and_the_error_is_on_stderr(home: Gri
         ("ray://127.0.0.1:10001", "Ray client server"),
     ],
 )
-def test_an_address_that_cannot_be_one_is_told_as_such(home: GridHome, address: str, detail: str) -> None:
+def test_an_address_that_cannot_be_one_is_reported_as_such(home: GridHome, address: str, detail: str) -> None:
     found = by_check(grid("doctor", "--address", address, "--json").stdout)["ray_cluster"]
 
     assert found["severity"] == "fail"
@@ -141,7 +141,7 @@ def test_the_address_comes_from_the_controller_before_the_embedded_cluster_befor
     assert found() == (NO_ONE, "controller.json")
 
 
-def test_a_controller_that_died_with_its_cluster_is_told_once_each(home: GridHome) -> None:
+def test_a_controller_that_died_with_its_cluster_is_reported_once_each(home: GridHome) -> None:
     home.create().controller.write_text(json.dumps({"url": "http://127.0.0.1:9", "pid": 1, "ray_address": NO_ONE}))
 
     found = by_check(grid("doctor", "--json").stdout)
@@ -170,7 +170,7 @@ def test_an_unsuitable_ray_is_a_finding_and_no_traceback(home: GridHome, tmp_pat
     assert found["ray_cluster"]["severity"] == found["resize"]["severity"] == "skip"
 
 
-def test_what_hangs_is_told_with_all_that_was_seen_before(
+def test_what_hangs_is_reported_with_all_that_was_seen_before(
     home: GridHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ray").mkdir()
@@ -364,7 +364,7 @@ def test_the_trial_resource_is_taken_away_whatever_happens(fails_at: int) -> Non
     assert raylets.calls[-1] == raylets.total == 0.0
 
 
-def test_a_view_that_never_shows_it_is_told_and_the_resource_taken_away() -> None:
+def test_a_view_that_never_shows_it_is_reported_and_the_resource_taken_away() -> None:
     raylets = FakeRaylets(blind=True)
 
     found = trial(raylets)

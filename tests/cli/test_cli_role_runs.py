@@ -170,7 +170,7 @@ def test_each_member_has_its_line_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("numbers", "reported"), [([0], "0"), ([0, 1, 2], "0-2"), ([5, 1, 0, 3], "0-1, 3, 5"), ([], "")]
 )
-def test_ranks_are_told_as_spans(numbers: list[int], reported: str) -> None:
+def test_ranks_are_reported_as_spans(numbers: list[int], reported: str) -> None:
     assert ranks(numbers) == reported
 
 

@@ -90,7 +90,7 @@ def test_a_workload_that_begins_with_nothing_is_shown_like_any_other(folder: Pat
     assert done.returncode == 0 and "0 actors in 0 units   on 0 of 3 nodes" in done.stdout
 
 
-def test_a_mistake_in_the_file_is_told_at_its_place(folder: Path) -> None:
+def test_a_mistake_in_the_file_is_reported_at_its_place(folder: Path) -> None:
     (folder / "bad.yaml").write_text("roles:\n  a: {gpus: 1.5}\n")
 
     done = type_it(folder, "bad.yaml", "--cluster", "lab.yaml")
@@ -141,7 +141,7 @@ def test_what_is_free_in_the_running_cluster_is_planned_on(folder: Path, served:
     assert {node["name"]: node["planned"]["cpu"] for node in plan["nodes"]} == {"a": 4, "b": 8, "c": 0}
 
 
-def test_a_boost_of_the_running_cluster_is_told_and_makes_it_fit(folder: Path, served: ServedGrid) -> None:
+def test_a_boost_of_the_running_cluster_is_reported_and_makes_it_fit(folder: Path, served: ServedGrid) -> None:
     wants_more = "roles: {trainer: {cpus: 6, gpus: 1}}\n"
     refused = live(folder, served, wants_more)
 

@@ -297,7 +297,7 @@ def test_the_form_has_lender_priority_and_delivery_and_a_typo_stays_here(served:
     served.client.release_boost(made["boost_id"], {"grace_seconds": 0})
 
 
-def test_a_controller_that_goes_away_is_told_and_found_again(served: ServedGrid, tmp_path: Path) -> None:
+def test_a_controller_that_goes_away_is_reported_and_found_again(served: ServedGrid, tmp_path: Path) -> None:
     async def look(eyes: Eyes) -> None:
         await eyes.sees("^ c ")
         where = served.home.controller.read_text()

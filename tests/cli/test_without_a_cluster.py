@@ -192,7 +192,7 @@ def listening(greeting: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("greeting", "why"), [(b"220 mail ready\r\n", "does not answer like a Ray head"), (b"", "did not answer in 5 s")]
 )
-def test_a_port_that_is_not_rays_is_told_within_seconds(tmp_path: Path, greeting: bytes, why: str) -> None:
+def test_a_port_that_is_not_rays_is_reported_within_seconds(tmp_path: Path, greeting: bytes, why: str) -> None:
     with listening(greeting) as address:
         done = start(tmp_path, address)
 

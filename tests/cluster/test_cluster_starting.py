@@ -90,7 +90,7 @@ def test_a_node_whose_raylet_has_no_names_for_its_sockets_yet_is_waited_for(monk
     assert events.index("up a") < events.index("let go b")
 
 
-def test_a_node_that_goes_on_failing_is_told_once_those_before_it_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_goes_on_failing_is_reported_once_those_before_it_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
     reported = Told()
 
     with pytest.raises(ClusterStartFailed, match="Node b"):

@@ -115,7 +115,7 @@ def test_whatever_is_wrong_with_its_files_it_puts_the_controller_in(watched: Wat
 @pytest.mark.parametrize(
     "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("a bug"), Unavailable("not just now")]
 )
-def test_an_error_of_any_kind_ends_one_try_and_is_told(watched: Watched, error: Exception) -> None:
+def test_an_error_of_any_kind_ends_one_try_and_is_reported(watched: Watched, error: Exception) -> None:
     watched.errors = [error]
     watched.run(was_in=False)
 
@@ -149,7 +149,7 @@ def test_a_process_that_cannot_be_started_is_no_surprise(monkeypatch: pytest.Mon
         ask_apart("distributed_grid.controller.join", {})
 
 
-def test_an_order_that_cannot_be_read_is_told(watched: Watched) -> None:
+def test_an_order_that_cannot_be_read_is_reported(watched: Watched) -> None:
     assert restored_supervisor(watched.home) is None, "none was wanted"
     watched.home.supervisor.write_text("[" * 100_000)
     assert "could not be restarted" in (restored_supervisor(watched.home) or "")

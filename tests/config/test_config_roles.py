@@ -202,11 +202,11 @@ def test_a_role_that_says_nothing_has_all_defaults(write: Callable[[str], Path])
         ("roles: {a: {cpus: 1, cpus: 2}}\n", "1:22: roles.a.cpus: the key 'cpus' is given twice, first at 1:13"),
     ],
 )
-def test_a_mistake_is_told_at_its_place(problems: Problems, text: str, said: str) -> None:
+def test_a_mistake_is_reported_at_its_place(problems: Problems, text: str, said: str) -> None:
     assert problems(text) == [said]
 
 
-def test_all_mistakes_are_told_at_once(problems: Problems) -> None:
+def test_all_mistakes_are_reported_at_once(problems: Problems) -> None:
     found = problems("roles:\n  a: {cpus: -1}\n  b: {gpus: 1.5, count: 0}\nresource_pools: {p: 3}\n")
 
     assert [line.split(" ")[1] for line in found] == [
@@ -227,7 +227,7 @@ def test_a_key_that_is_not_known_is_a_warning_with_a_suggestion(write: Callable[
     ]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="Cannot read the workload"):
         load_workload(tmp_path / "none.yaml")
 
@@ -298,7 +298,7 @@ roles:
     assert follows is not None and follows.source == source
 
 
-def test_mistakes_in_a_scaling_are_told_at_their_place(problems: Problems) -> None:
+def test_mistakes_in_a_scaling_are_reported_at_their_place(problems: Problems) -> None:
     text = """
 roles:
   a:

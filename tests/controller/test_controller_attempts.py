@@ -67,7 +67,7 @@ def test_one_machine_has_many_ipv6_addresses() -> None:
     assert attempts.guesses("2001:db8:1:2::1", now=0.0) == 0.0
 
 
-def test_each_time_a_caller_is_put_off_it_is_told_once() -> None:
+def test_each_time_a_caller_is_put_off_it_is_reported_once() -> None:
     reported: list[str] = []
     attempts = FailedAttempts(on_block=reported.append)
 

@@ -80,7 +80,7 @@ def test_an_id_that_means_nothing_here_brings_all_events(served: ServedGrid, las
         assert json.loads(listener.next()["data"])["number"] == 1
 
 
-def test_without_a_token_nothing_is_told(served: ServedGrid) -> None:
+def test_without_a_token_nothing_is_reported(served: ServedGrid) -> None:
     with listening(served, Authorization="Bearer wrong") as listener:
         assert listener.answer.status == 401
 

@@ -45,7 +45,7 @@ def value(found: Samples, name: str, **labels: str) -> float | None:
     return found.get((name, tuple(sorted(labels.items()))))
 
 
-def test_capacity_is_told_in_cores_and_bytes() -> None:
+def test_capacity_is_reported_in_cores_and_bytes() -> None:
     found = samples(Seen(NOON, snapshots()))
 
     assert value(found, "grid_node_cpu_cores", node="gpu1", amount="total") == 8.0
@@ -73,7 +73,7 @@ def test_what_is_not_measured_has_no_series() -> None:
     assert value(found, "grid_allocation_success_ratio") is None
 
 
-def test_what_is_stale_is_told_as_stale_and_not_as_if_it_were_so_now() -> None:
+def test_what_is_stale_is_reported_as_stale_and_not_as_if_it_were_so_now() -> None:
     found = samples(Seen(NOON + timedelta(seconds=10), snapshots(silent=True)))
 
     assert value(found, "grid_node_stale", node="gpu1") == 1.0

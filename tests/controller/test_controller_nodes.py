@@ -115,7 +115,7 @@ def test_pressure_is_an_event(fresh: ServedGrid) -> None:
     assert reported == ["c is under pressure: cpu at 100%", "c is no longer under pressure: cpu at 0%"]
 
 
-def test_what_waits_is_told_with_its_reason(fresh: ServedGrid) -> None:
+def test_what_waits_is_reported_with_its_reason(fresh: ServedGrid) -> None:
     fresh.telemetry.waiting = (Pending(Shape((Bundle(amounts(cpu=64)),)), 3, {"a": 3}),)
     fresh.measure()
 

@@ -87,7 +87,9 @@ def problems(home: GridHome) -> str:
 
 
 @pytest.mark.parametrize("name", ["tokens.json", "audit.jsonl", "resource_boosts.json", "sharing.json"])
-def test_a_folder_in_the_place_of_a_file_is_told_until_it_is_gone(home: GridHome, started: Start, name: str) -> None:
+def test_a_folder_in_the_place_of_a_file_is_reported_until_it_is_gone(
+    home: GridHome, started: Start, name: str
+) -> None:
     (home.path / name).mkdir()
     started()
 

@@ -18,7 +18,7 @@ def _error_while(served: ServedGrid, falls: BaseException) -> GridError:
     raise AssertionError("no call fell")
 
 
-def test_an_unexpected_exception_is_told(served: ServedGrid) -> None:
+def test_an_unexpected_exception_is_reported(served: ServedGrid) -> None:
     reported = _error_while(served, ZeroDivisionError("so many groups, so few nodes"))
 
     assert reported.code == "ERROR" and reported.try_next

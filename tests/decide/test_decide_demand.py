@@ -196,7 +196,7 @@ def test_a_node_is_wanted_by_what_is_pinned_to_it_and_by_what_only_it_can_carry(
     assert not wanted_from(found, "gpu2")
 
 
-def test_shapes_are_told_in_words() -> None:
+def test_shapes_are_reported_in_words() -> None:
     assert task(amounts(cpu=2), "gpu1").describe() == "2 CPUs where grid/name=gpu1"
     assert task(amounts(gpu=1), "a", "b", is_in=False).describe() == "1 GPU where grid/name!=a|b"
     assert group("SPREAD", amounts(cpu=8), amounts(cpu=8), amounts(gpu=1)).describe() == (

@@ -26,7 +26,7 @@ def reported(*values: float | None) -> list[str]:
     return found
 
 
-def test_it_is_told_once_when_it_begins_and_once_when_it_ends() -> None:
+def test_it_is_reported_once_when_it_begins_and_once_when_it_ends() -> None:
     assert reported(0.5, 0.79, 0.8, 0.95, 0.79, 0.31, 0.3, 0.1) == [
         "gpu1 is under pressure: cpu at 80%",
         "gpu1 is no longer under pressure: cpu at 30%",

@@ -82,7 +82,7 @@ def test_a_plain_program_can_move() -> None:
         ({"established": 2}, ObstacleCode.SOCKETS, "2 connected"),
     ],
 )
-def test_each_obstacle_is_told_with_its_reason(changes: dict[str, Any], code: ObstacleCode, reported: str) -> None:
+def test_each_obstacle_is_reported_with_its_reason(changes: dict[str, Any], code: ObstacleCode, reported: str) -> None:
     found = obstacles_here(process(**changes))
 
     assert codes(found) == [code]

@@ -47,13 +47,13 @@ def remedy(found: DoesNotFit, kind: RemedyKind) -> Remedy:
         ),
     ],
 )
-def test_the_reason_is_told(role: RoleSpec, nodes: list[InventoryNode], said: str) -> None:
+def test_the_reason_is_reported(role: RoleSpec, nodes: list[InventoryNode], said: str) -> None:
     (reason,) = refused(workload(role), *nodes).reasons
 
     assert reason.detail == said
 
 
-def test_a_full_pool_is_told() -> None:
+def test_a_full_pool_is_reported() -> None:
     load = workload(RoleSpec("r", count=5, pool="p"), pools=(Pool("p", num_cpus=4),))
     found = refused(load, place())
 
@@ -114,7 +114,7 @@ def test_colocated_roles_shrink_together() -> None:
     assert remedy(refused(workload(*roles), place(cpus=3)), RemedyKind.SHRINK).counts == {"a": 3, "b": 3}
 
 
-def test_what_fits_only_without_a_role_is_told() -> None:
+def test_what_fits_only_without_a_role_is_reported() -> None:
     load = workload(RoleSpec("huge", cpus=99), RoleSpec("small"))
 
     assert remedy(refused(load, place()), RemedyKind.SHRINK).text == "without huge, it fits"
@@ -124,7 +124,7 @@ def test_a_workload_of_one_role_is_not_told_to_be_without_it() -> None:
     assert [one.kind for one in refused(workload(RoleSpec("huge", cpus=99)), place()).remedies] == [RemedyKind.ADD]
 
 
-def test_a_boost_that_helps_is_told_as_a_command() -> None:
+def test_a_boost_that_helps_is_reported_as_a_command() -> None:
     nodes = [place("gpu1", cpus=4, gpus=1), place("cpu1", cpus=8, lends=amounts(cpu=6))]
     load = workload(RoleSpec("trainer", cpus=6, gpus=1))
 

@@ -164,7 +164,7 @@ def test_what_found_no_room_is_tried_again_after_a_rest() -> None:
     assert wanted == [5] + [4] * 10 + [5]
 
 
-def test_how_things_stand_is_told_at_any_time() -> None:
+def test_how_things_stand_is_reported_at_any_time() -> None:
     found = follow(queue(), every_second(2, 4.56789, 5, 6))
 
     assert [one.state_text for one in found] == [

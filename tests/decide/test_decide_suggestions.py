@@ -61,7 +61,7 @@ def test_where_the_lenders_hardware_must_do_the_work_the_command_says_so() -> No
     assert found.command is not None and found.command.endswith("--source gpu1 --delivery reserve")
 
 
-def test_what_waits_for_one_node_is_told_with_how_long_and_for_what() -> None:
+def test_what_waits_for_one_node_is_reported_with_how_long_and_for_what() -> None:
     nodes = (MASTER, GPU1, GPU2)
     waiting = demand(shape("gpu-master", cpu=6), *nodes, count=3, waited_s=240)
 
@@ -123,7 +123,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
     ],
     ids=["busy", "limit", "disabled", "cordoned", "kept", "silent", "down"],
 )
-def test_where_no_node_can_lend_what_would_help_is_told(lender: Any, rules: Rules, reported: str) -> None:
+def test_where_no_node_can_lend_what_would_help_is_reported(lender: Any, rules: Rules, reported: str) -> None:
     (found,) = suggested(Round(nodes=(MASTER, lender), use=hot("gpu-master"), rules=rules))
 
     assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {reported}"

@@ -277,7 +277,7 @@ def test_a_check_says_what_it_saw_and_what_to_do(
     assert what_to_do in found.what_to_do
 
 
-def test_what_is_in_use_beside_ray_is_told() -> None:
+def test_what_is_in_use_beside_ray_is_reported() -> None:
     used = "gpu1: GPU 0 is in use outside Ray: 100.0 of 140.0 GB"
     found = check("measured_use", replace(HEALTHY, controller=replace(CONTROLLER, in_use=(used,))))
     unasked = check("measured_use", replace(HEALTHY, controller=replace(CONTROLLER, in_use=None)))
@@ -286,7 +286,7 @@ def test_what_is_in_use_beside_ray_is_told() -> None:
     assert unasked.severity is Severity.SKIP
 
 
-def test_a_gpu_that_two_nodes_of_one_machine_hand_out_is_told() -> None:
+def test_a_gpu_that_two_nodes_of_one_machine_hand_out_is_reported() -> None:
     def nodes(*, devices: int, visible: tuple[str, ...] = (), machines: tuple[str, str] = ("m", "m")) -> Facts:
         found = [
             replace(

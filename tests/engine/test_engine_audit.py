@@ -198,7 +198,7 @@ def test_work_in_a_boost_that_is_over_is_ended_only_when_told(lab: WholeGrid) ->
     assert lab.cluster.is_at_base()
 
 
-def test_a_boost_whose_node_is_gone_is_told_until_it_ends(lab: WholeGrid) -> None:
+def test_a_boost_whose_node_is_gone_is_reported_until_it_ends(lab: WholeGrid) -> None:
     lend(lab)
     lab.wait(60)
     lab.cluster.kill_node("b")

@@ -133,7 +133,7 @@ def test_a_later_grids_file_keeps_this_one_out_and_nothing_changes(lab: WholeGri
     agrees(lab)
 
 
-def test_a_file_that_is_deleted_while_grid_runs_ends_the_boosts_and_it_is_told(lab: WholeGrid) -> None:
+def test_a_file_that_is_deleted_while_grid_runs_ends_the_boosts_and_it_is_reported(lab: WholeGrid) -> None:
     two_boosts(lab)
     lab.home.boosts.unlink()
     lab.wait(3.0)

@@ -45,7 +45,7 @@ def test_a_process_that_ended_whose_node_died_or_that_never_existed_is_dead() ->
     assert ray_store.dead_workers([]) == frozenset()
 
 
-def test_silence_is_told_as_such() -> None:
+def test_silence_is_reported_as_such() -> None:
     def silent(*_: Any, **__: Any) -> Any:
         raise grpc.RpcError("no answer")
 

@@ -23,6 +23,6 @@ def test_a_name_whose_owner_was_just_killed_is_waited_for() -> None:
     assert once_its_name_is_free(Taken(3).make) == "the actor"
 
 
-def test_a_name_that_stays_taken_is_told() -> None:
+def test_a_name_that_stays_taken_is_reported() -> None:
     with pytest.raises(ray.exceptions.ActorAlreadyExistsError):
         once_its_name_is_free(Taken(10**9).make, within_s=0.0)

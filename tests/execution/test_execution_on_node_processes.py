@@ -169,7 +169,7 @@ def test_a_process_that_gets_little_of_a_busy_core_is_judged_by_what_it_would_us
     assert all(reported[pid]["cpu_wanted"] >= HEAVY_CPU for pid in running)
 
 
-def test_a_process_that_is_not_there_is_told_as_such() -> None:
+def test_a_process_that_is_not_there_is_reported_as_such() -> None:
     assert look_at(2**22 + 1)["processes"] == []
 
 

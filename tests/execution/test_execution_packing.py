@@ -117,7 +117,7 @@ def test_a_class_of_which_a_node_does_not_have_the_module_is_sent(
     assert (cls.size, config) == (7, 3)
 
 
-def test_one_that_cannot_be_sent_either_is_told_with_what_to_do(
+def test_one_that_cannot_be_sent_either_is_reported_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = "import threading\nLOCK = threading.Lock()\nclass Locked:\n    def hold(self):\n        return LOCK\n"

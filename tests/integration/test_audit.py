@@ -168,7 +168,7 @@ def test_a_file_that_was_edited_by_hand_is_found_and_written_again(grid: LiveGri
     assert list(grid.home.path.glob("resource_boosts.json.broken-*"))
 
 
-def test_work_past_its_grace_period_is_told_and_ended_only_when_told(grid: LiveGrid, tmp_path: Path) -> None:
+def test_work_past_its_grace_period_is_reported_and_ended_only_when_told(grid: LiveGrid, tmp_path: Path) -> None:
     grid.settled()
     boost = grid.boost("head", "cpu", 2, source_node="one", on_grace_end="hold")
     work = hold_until.options(**on("head", num_cpus=4), max_retries=0).remote(str(tmp_path / "never"))

@@ -264,7 +264,7 @@ for place, options in {"inside": {}, "outside": dict(scheduling_strategy=OnNode(
     assert set(reported.values()) == {INSIDE}
 
 
-def test_another_cluster_than_the_lease_s_is_told_and_its_work_is_left_alone(runs: Runs) -> None:
+def test_another_cluster_than_the_lease_s_is_reported_and_its_work_is_left_alone(runs: Runs) -> None:
     """There is one cluster here, so it is the lease that is another's."""
     reported = runs.run("""
 if len(sys.argv) == 1:

@@ -202,7 +202,7 @@ def test_soft_node_affinity(programs: Programs) -> None:
     assert programs.placing.of("soft affinity to another node") == TASK
 
 
-def test_hard_node_affinity_gets_out_where_that_is_allowed_and_is_told(programs: Programs, grid: LiveGrid) -> None:
+def test_hard_node_affinity_gets_out_where_that_is_allowed_and_is_reported(programs: Programs, grid: LiveGrid) -> None:
     assert programs.placing.of("hard affinity to another node") == {"task": ELSEWHERE, "actor": ELSEWHERE}
     assert sorted(programs.placing.said("escaped")) == [
         f"{what}: on node {grid.ids['small'][:8]}: the lease is on node lender"

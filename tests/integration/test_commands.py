@@ -170,7 +170,7 @@ def test_a_wrong_token_is_refused(grid: LiveGrid, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/boosts", "/cluster", "/resource-sharing", "/events", "/config"])
-def test_nothing_is_told_without_a_token(grid: LiveGrid, path: str) -> None:
+def test_nothing_is_reported_without_a_token(grid: LiveGrid, path: str) -> None:
     import httpx2
 
     url = json.loads(grid.home.controller.read_text())["url"]

@@ -307,7 +307,7 @@ def test_without_a_cluster_the_validation_says_how_to_get_one(nowhere: Installat
     assert "grid cluster start" in validated.stderr
 
 
-def test_an_address_where_nothing_listens_is_told_at_once(nowhere: Installation) -> None:
+def test_an_address_where_nothing_listens_is_reported_at_once(nowhere: Installation) -> None:
     validated = nowhere.run(sys.executable, "scripts/validate_ray_cluster.py", "--address", "127.0.0.1:1", timeout_s=30)
 
     assert validated.returncode == 5

@@ -204,7 +204,7 @@ def test_two_roles_share_a_gpu_by_halves_in_one_bundle(grid: LiveGrid, run: Run)
     nothing_is_left_of(grid, "halves", before)
 
 
-def test_what_cannot_fit_is_told_at_once_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
+def test_what_cannot_fit_is_reported_at_once_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
     before = free(grid)
     workload = Workload("big", (small("fits", Teller, count=2), small("trainer", Teller, cpus=64)))
 
@@ -233,7 +233,7 @@ def test_places_that_another_program_took_are_told_one_by_one(
     ray.util.remove_placement_group(taken)
 
 
-def test_a_constructor_that_fails_is_told_with_its_traceback_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
+def test_a_constructor_that_fails_is_reported_with_its_traceback_and_leaves_nothing(grid: LiveGrid, run: Run) -> None:
     before = free(grid)
 
     with pytest.raises(MemberFailed, match=r"refuser 1 .*rank 1 cannot start") as caught:

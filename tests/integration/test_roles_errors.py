@@ -90,7 +90,7 @@ def test_a_member_that_died_comes_back_while_the_controller_is_away(grid: LiveGr
         until(lambda: run.status()["state"] == "running", what="all is well")
 
 
-def test_one_that_did_not_start_is_told_and_not_the_members_that_relied_on_it(grid: LiveGrid) -> None:
+def test_one_that_did_not_start_is_reported_and_not_the_members_that_relied_on_it(grid: LiveGrid) -> None:
     workload = Workload("relies", (small("eager", Eager, count=2), small("pool", NoDisk)))
 
     with pytest.raises(MemberFailed, match=r"pool 0 on .* did not start: OSError: no disk") as caught:

@@ -98,7 +98,7 @@ def test_a_gang_can_be_called_again_though_it_was_scaled_down_while_it_started(r
         hold.unlink()
 
 
-def test_an_introduction_that_fails_is_told(run: Run) -> None:
+def test_an_introduction_that_fails_is_reported(run: Run) -> None:
     run.scale("shy", 2)
 
     until(lambda: "shy 0 failed in on_peers(): KeyError: 'company'" in told(run), what="it is told")

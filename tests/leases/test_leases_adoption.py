@@ -177,7 +177,7 @@ def test_without_adopt_a_renamed_cluster_has_everything_home(make: Make) -> None
     old.bury()
 
 
-def test_what_cannot_be_taken_over_is_told_and_stays_where_it_is(make: Make) -> None:
+def test_what_cannot_be_taken_over_is_reported_and_stays_where_it_is(make: Make) -> None:
     old = make("old", a=4, b=4, c=4)
     fits = old.run(old.service.request(ask("b", amount=2, source="a")))
     old.clock.sleep(1.0)

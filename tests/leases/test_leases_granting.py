@@ -60,7 +60,7 @@ def test_parts_of_gpus_that_were_just_granted_are_on_one_device_each(make_grid: 
     assert known["d"].gpu_parts == (6_000, 6_000)
 
 
-def test_an_unknown_target_or_boost_is_told(lab: WholeGrid) -> None:
+def test_an_unknown_target_or_boost_is_reported(lab: WholeGrid) -> None:
     with pytest.raises(TargetNotFound):
         lab.run(lab.service.request(ask("nowhere")))
     with pytest.raises(BoostNotFound):

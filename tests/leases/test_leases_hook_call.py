@@ -64,7 +64,7 @@ def test_one_that_never_answers_is_left() -> None:
         call(url, within_s=0.2)
 
 
-def test_one_that_speaks_something_else_is_told() -> None:
+def test_one_that_speaks_something_else_is_reported() -> None:
     with listening(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH\r\n")) as url, pytest.raises(HookFailed):
         call(url)
 

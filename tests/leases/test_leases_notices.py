@@ -180,7 +180,7 @@ def test_a_hook_is_told_again_when_more_is_asked_and_after_a_restart(lab: WholeG
         ({"answer": b" " * 100_000}, "more than"),
     ],
 )
-def test_a_hook_that_does_not_make_sense_changes_nothing_and_is_told(
+def test_a_hook_that_does_not_make_sense_changes_nothing_and_is_reported(
     lab: WholeGrid, answer: dict[str, Any], why: str
 ) -> None:
     with HookServer(**answer) as holder:

@@ -211,7 +211,7 @@ def test_a_file_that_is_whole_again_is_not_called_damaged_because_another_one_is
         assert "resource_boosts.json" not in lab.problems()
 
 
-def test_a_damaged_file_is_told_until_a_good_one_could_be_written(lab: WholeGrid) -> None:
+def test_a_damaged_file_is_reported_until_a_good_one_could_be_written(lab: WholeGrid) -> None:
     lab.bury()
     lab.home.sharing.write_bytes(b"{")
     with writing(lab.home.sharing, failing(errno.EIO)):

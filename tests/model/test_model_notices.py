@@ -48,7 +48,7 @@ def test_what_a_hook_may_answer(data: object, means: Reply) -> None:
     [None, 1, "release", [], {"give_up": True}, {"give_up": "2"}, {"give_up": -1}, {"give_up": float("nan")},
      {"give_up": float("inf")}, {"give_up": None}, {"release": 1}, {"checkpointed": "yes"}, {"kill": True}],
 )  # fmt: skip
-def test_what_means_nothing_is_told_and_nothing_is_guessed(data: object) -> None:
+def test_what_means_nothing_is_reported_and_nothing_is_guessed(data: object) -> None:
     with pytest.raises(ValueError):
         reply_of("cpu", data)
 

@@ -62,7 +62,7 @@ def test_the_password_of_a_server_is_not_shown() -> None:
     assert "secret" not in str(problems_of(Scaling, signal=SERVER | {"query": ""}, up_at=4, down_at=1))
 
 
-def test_a_long_query_is_cut_where_it_is_told() -> None:
+def test_a_long_query_is_cut_where_it_is_reported() -> None:
     assert len(PrometheusSignal("http://m", "x" * 500).describe()) == 60
 
 

@@ -101,7 +101,7 @@ def test_where_to_is_chosen_by_room_and_files(lab: Lab) -> None:
     assert lab.move().to_node == "b"
 
 
-def test_only_what_is_allowed_or_named_goes_along_and_no_value_is_told(lab: Lab) -> None:
+def test_only_what_is_allowed_or_named_goes_along_and_no_value_is_reported(lab: Lab) -> None:
     plain = lab.move(to="b", keep=True)
     named = lab.move(to="b", keep=True, env=("MY_TOKEN", "NEW=very-private"))
 
@@ -399,7 +399,7 @@ def test_a_process_keeps_a_lease_that_is_taken_back_until_the_deadline_and_is_th
     lab.at_home()
 
 
-def test_what_is_not_known_is_told(lab: Lab) -> None:
+def test_what_is_not_known_is_reported(lab: Lab) -> None:
     with pytest.raises(OffloadNotFound):
         lab.grid.run(lab.offloading.cancel("nothing", 1.0, THE_OWNER))
 

@@ -194,7 +194,7 @@ def test_work_in_a_reservation_is_not_the_lenders_own_pressure(make: Make) -> No
     assert boost.id in lab.grid.leases
 
 
-def test_what_cannot_be_done_is_told_and_the_rest_is_done(make: Make) -> None:
+def test_what_cannot_be_done_is_reported_and_the_rest_is_done(make: Make) -> None:
     lab = make()
     lab.telemetry.answers |= {"a": BUSY, "b": reading(cpu_used=15.8)}
     lab.cluster.upcoming(0, raising(RuntimeError("the network is down")), call="reserve")
@@ -240,7 +240,7 @@ def test_where_not_all_could_be_given_back_it_goes_on(make: Make) -> None:
 # -- suggestions ------------------------------------------------------------------------------------------------
 
 
-def test_a_suggestion_is_told_once_and_kept_while_it_holds(make: Make) -> None:
+def test_a_suggestion_is_reported_once_and_kept_while_it_holds(make: Make) -> None:
     lab = make(policy="conservative")
     lab.telemetry.answers["b"] = BUSY
     lab.rounds(5)

@@ -85,7 +85,7 @@ TO_BLAME = fault("pool", "OSError: no disk", role="pool", what="did not start")
 
 
 @pytest.mark.parametrize("looks", [[[IN_VAIN, TO_BLAME]], [[IN_VAIN], [TO_BLAME]]])
-def test_the_one_whose_own_constructor_failed_is_told_first(looks: list[list[Fault]]) -> None:
+def test_the_one_whose_own_constructor_failed_is_reported_first(looks: list[list[Fault]]) -> None:
     error = launched(*looks)
 
     assert error.message == "pool 0 on n1 did not start: OSError: no disk"

@@ -76,7 +76,7 @@ def test_a_group_has_those_that_are_there_now_and_a_slice_keeps_its_own() -> Non
     assert (caught.value.role, caught.value.rank, caught.value.why) == ("worker", 1, "it died too often")
 
 
-def test_an_unknown_method_is_told_before_anything_is_sent() -> None:
+def test_an_unknown_method_is_reported_before_anything_is_sent() -> None:
     transport = ScriptedTransport(rank_of)
     group, _ = workers(2, transport)
 
@@ -120,7 +120,7 @@ def test_a_failure_says_who_where_and_what_with_the_traceback() -> None:
     assert error.remote_traceback in error.__notes__, "Python shows it where the error is not caught"
 
 
-def test_of_several_failures_the_first_by_rank_is_raised_and_the_others_are_told() -> None:
+def test_of_several_failures_the_first_by_rank_is_raised_and_the_others_are_reported() -> None:
     group, _ = workers(4, ScriptedTransport(only({1: ValueError("b"), 3: KeyError("d"), 0: HANGS})))
 
     with pytest.raises(MemberFailed) as caught:

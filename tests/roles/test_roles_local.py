@@ -363,7 +363,7 @@ def test_a_call_that_is_waited_for_ends_with_the_run() -> None:
     assert isinstance(found[0], MemberLost)
 
 
-def test_a_role_is_an_enum_or_its_name_and_a_wrong_one_is_told(run: LocalRun) -> None:
+def test_a_role_is_an_enum_or_its_name_and_a_wrong_one_is_reported(run: LocalRun) -> None:
     class Roles(Enum):
         POOL = "pool"
 
@@ -373,7 +373,7 @@ def test_a_role_is_an_enum_or_its_name_and_a_wrong_one_is_told(run: LocalRun) ->
         run["workers"]
 
 
-def test_classes_are_imported_by_name_and_what_cannot_be_is_told() -> None:
+def test_classes_are_imported_by_name_and_what_cannot_be_is_reported() -> None:
     with LocalRun(Workload("w", (spec("counter", "collections:Counter"),))) as run:
         run["counter"][0].call("update", "aab")
         assert run["counter"][0].call("most_common", 1) == [("a", 2)]
@@ -525,7 +525,7 @@ def test_a_new_member_that_fails_when_it_meets_the_others_goes_again() -> None:
         assert "scaled up" not in str(run.status()["events"])
 
 
-def test_a_member_that_fails_when_it_meets_others_later_goes_on_and_that_is_told() -> None:
+def test_a_member_that_fails_when_it_meets_others_later_goes_on_and_that_is_reported() -> None:
     with LocalRun(Workload("w", (RoleSpec("shy", Shy, config=-2, count=(1, 3)),))) as run:
         run.scale("shy", 2)
 

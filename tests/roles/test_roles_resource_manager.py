@@ -232,7 +232,7 @@ def test_a_role_of_none_has_an_empty_list_and_needs_no_ray() -> None:
         assert manager.get_actor_wrapper(NexRLRole.TRAINER) == []
 
 
-def test_where_ray_may_not_connect_by_itself_that_is_told() -> None:
+def test_where_ray_may_not_connect_by_itself_that_is_reported() -> None:
     manager = RayResourceManager()
     manager.register_role(NexRLRole.VALIDATOR, Worker, None)
     with pytest.raises(NoCluster, match="not connected to Ray"):

@@ -278,7 +278,7 @@ def test_one_actor_that_cannot_be_ended_does_not_keep_the_others(keep: Keep, mon
 # -- introductions -----------------------------------------------------------------------------------------------
 
 
-def test_an_introduction_that_fails_later_is_told(keep: Keep) -> None:
+def test_an_introduction_that_fails_later_is_reported(keep: Keep) -> None:
     run = keep(worker())
     run.actors.greeting = {"worker"}
     run.process("worker").handle.greeting = Ref(ray.exceptions.RayTaskError("on_peers", "KeyError: 'pool'", None))

@@ -32,7 +32,7 @@ def start(code: str, tmp_path: Path) -> tuple[Driver, Path]:
     ("code", "exit_code"),
     [("", 0), ("raise SystemExit(7)", 7), ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137)],
 )
-def test_its_exit_code_is_told_as_a_shell_tells_it(code: str, exit_code: int, tmp_path: Path) -> None:
+def test_its_exit_code_is_reported_as_a_shell_tells_it(code: str, exit_code: int, tmp_path: Path) -> None:
     driver, _ = start(code, tmp_path)
     assert driver.wait(60) == exit_code
     assert driver.end(0.0) == exit_code

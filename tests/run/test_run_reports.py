@@ -57,7 +57,7 @@ def test_what_is_outside_is_one_line_however_much_it_is(tmp_path: Path) -> None:
     assert len(long) < 200
 
 
-def test_what_cannot_wait_for_the_end_is_told_at_once_and_again(tmp_path: Path) -> None:
+def test_what_cannot_wait_for_the_end_is_reported_at_once_and_again(tmp_path: Path) -> None:
     reports = Reports(tmp_path / "report.jsonl")
 
     reports.add("escaped", "Ray job 03000000", "the hook is not in it")

@@ -225,7 +225,7 @@ def test_a_reader_sees_what_was_appended_before(queued: QueuedAuditLog) -> None:
     assert asyncio.run(note_and_read()) == ["first", "second"]
 
 
-def test_what_a_disk_does_not_take_stays_in_the_queue_and_is_told(queued: QueuedAuditLog) -> None:
+def test_what_a_disk_does_not_take_stays_in_the_queue_and_is_reported(queued: QueuedAuditLog) -> None:
     with opening(queued.path, failing(errno.ENOSPC)):
         queued.append("first", NOON)
         assert "No space left" in (queued.trouble or "") and queued.waiting == 1

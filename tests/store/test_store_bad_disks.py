@@ -86,7 +86,7 @@ def test_a_read_only_disk_can_be_read_and_locked_and_says_what_it_is(tmp_path: P
         again.save((), lab)
 
 
-def test_what_is_damaged_on_a_read_only_disk_is_told_and_kept_once_it_can_be(
+def test_what_is_damaged_on_a_read_only_disk_is_reported_and_kept_once_it_can_be(
     tmp_path: Path, a_lease: Any, lab: Lab
 ) -> None:
     with small_disk(tmp_path / "disk") as disk:
@@ -201,7 +201,7 @@ def test_a_removal_is_noticed_without_hard_links_too(
     assert not boosts.previous.exists()
 
 
-def test_a_write_that_the_disk_does_not_confirm_is_told_as_what_it_is(
+def test_a_write_that_the_disk_does_not_confirm_is_reported_as_what_it_is(
     boosts: BoostFile, a_lease: Any, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boosts.save((a_lease("b1"),), lab)

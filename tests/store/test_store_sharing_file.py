@@ -52,7 +52,7 @@ def test_what_cannot_be_understood_is_kept_and_told(file: SharingFile, text: str
     assert [path.read_text() for path in file.path.parent.glob("*.broken-*")] == [text]
 
 
-def test_a_field_that_makes_no_sense_is_told_too(file: SharingFile) -> None:
+def test_a_field_that_makes_no_sense_is_reported_too(file: SharingFile) -> None:
     file.save(RECORD, LAB)
     file.path.write_text(file.path.read_text().replace("aggressive", "bold"))
     assert file.load(LAB)[1]
@@ -65,7 +65,7 @@ def test_another_clusters_record_is_kept_and_not_used(file: SharingFile) -> None
     assert [path.read_text() for path in file.path.parent.glob("*.other-cluster*")] == [before]
 
 
-def test_a_disk_that_does_not_take_it_is_told(file: SharingFile) -> None:
+def test_a_disk_that_does_not_take_it_is_reported(file: SharingFile) -> None:
     missing = SharingFile(file.path.parent / "gone" / "sharing.json")
     with pytest.raises(StoreBroken, match="Cannot write"):
         missing.save(RECORD, LAB)
