@@ -72,14 +72,14 @@ def test_a_node_that_is_not_there_is_not_found(served: ServedGrid) -> None:
 
 def test_what_a_node_could_lend_is_what_a_request_gets_and_no_more(fresh: ServedGrid) -> None:
     """Planners of roles rely on it: the policy's headroom and the node's limits are counted in."""
-    wish = {"target_node": "a", "source_node": "b", "resource_type": "cpu"}
+    wanted = {"target_node": "a", "source_node": "b", "resource_type": "cpu"}
     assert node(fresh, "b")["lendable"]["cpu"] == 8
     fresh.client.set_policy(policy="conservative")
     could = node(fresh, "b")["lendable"]["cpu"]
 
     with pytest.raises(NoCapacity):
-        fresh.client.request_boost({**wish, "amount": could + 1})
-    fresh.client.request_boost({**wish, "amount": could})
+        fresh.client.request_boost({**wanted, "amount": could + 1})
+    fresh.client.request_boost({**wanted, "amount": could})
 
     assert could == 4, "conservative lends half"
     assert node(fresh, "b")["lendable"]["cpu"] == 0
@@ -111,11 +111,11 @@ def test_pressure_is_an_event(fresh: ServedGrid) -> None:
     fresh.telemetry.answers["c"] = reading(cpu_used=0.0)
     fresh.measure()
 
-    reported = [e["message"] for e in fresh.client.events() if e["node"] == "c" and e["event"].startswith("pressure")]
-    assert reported == ["c is under pressure: cpu at 100%", "c is no longer under pressure: cpu at 0%"]
+    told = [e["message"] for e in fresh.client.events() if e["node"] == "c" and e["event"].startswith("pressure")]
+    assert told == ["c is under pressure: cpu at 100%", "c is no longer under pressure: cpu at 0%"]
 
 
-def test_what_waits_is_reported_with_its_reason(fresh: ServedGrid) -> None:
+def test_what_waits_is_told_with_its_reason(fresh: ServedGrid) -> None:
     fresh.telemetry.waiting = (Pending(Shape((Bundle(amounts(cpu=64)),)), 3, {"a": 3}),)
     fresh.measure()
 

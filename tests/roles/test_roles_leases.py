@@ -86,13 +86,13 @@ def test_a_lease_that_the_list_leaves_out_is_renewed_too(controller: Any) -> Non
 def test_a_lease_is_asked_back_then_lost_and_is_then_not_released(controller: Any) -> None:
     leases = Leases("run-1", controller)
     [held] = take(leases)
-    assert (leases.reclaim_of(held), leases.lost(held, ask=True)) == (None, None)
+    assert (leases.ending_of(held), leases.lost(held, ask=True)) == (None, None)
     controller.boosts["b1"] |= {"state": "releasing", "ending": ENDING}
-    until(lambda: leases.reclaim_of(held) == ENDING, what="it is asked back")
+    until(lambda: leases.ending_of(held) == ENDING, what="it is asked back")
     assert leases.lost(held, ask=True) is None
     controller.boosts["b1"]["state"] = "released"
     assert leases.lost(held, ask=True) == "n1 needs it"
-    assert leases.reclaim_of(held) is None
+    assert leases.ending_of(held) is None
     leases.give_back([held])
     assert controller.released == []
     leases.close()

@@ -95,7 +95,7 @@ class FreePlaces:
     def lost(self, _held: Held, *, ask: bool = False) -> None:
         return None
 
-    def reclaim_of(self, _held: Held) -> None:
+    def ending_of(self, _held: Held) -> None:
         return None
 
 

@@ -57,7 +57,7 @@ def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> Grant | Refused:
 def check_names(ask: Ask, nodes: NodeTable) -> None:
     """Raise `NotFound` if the target is unknown or not connected, or the source is unknown."""
     connected(nodes, ask.target)
-    for kind, _ in ask.requested:
+    for kind, _ in ask.asked:
         has = {name for node in nodes.values() for name in node.base}
         if kind not in (*BUILT_IN, *has):
             raise UnknownResource(

@@ -41,7 +41,7 @@ class Ask(Terms):
     """The only nodes that may lend it, the preferred ones first; None: any. With `own_too`, also limits the target."""
 
     @property
-    def requested(self) -> tuple[tuple[str, int], ...]:
+    def asked(self) -> tuple[tuple[str, int], ...]:
         """Every requested amount, by kind; companions of a reservation are not included."""
         return ((self.kind, self.units), *self.along)
 
@@ -56,7 +56,7 @@ class Ask(Terms):
         return {name: getattr(self, name) for name in (*_KEPT_BY_A_LEASE, "idempotency_key")}
 
     def describe(self) -> str:
-        what = ", ".join(describe(kind, units) for kind, units in self.requested)
+        what = ", ".join(describe(kind, units) for kind, units in self.asked)
         return f"{what} for {self.target}"
 
 
@@ -97,8 +97,8 @@ def command(ask: Ask) -> str | None:
         case Purpose.BOOST if not ask.along:
             what = f"grid boost request {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
             is_usual = ask.duration_s == DEFAULT_DURATION_S
-        case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.requested):
-            amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in ask.requested)
+        case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked):
+            amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in ask.asked)
             what = f"grid run{''.join(amounts)}"
             is_usual = True  # the run renews its lease
         case _:

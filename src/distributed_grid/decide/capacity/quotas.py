@@ -23,8 +23,8 @@ def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int
     All of it counts, except the companions of a request within its team's guarantee: these are guaranteed with it.
     Otherwise the CPU of a guaranteed GPU would keep the team from that GPU.
     """
-    comes_along = len(need) > len(ask.requested)
-    return ResourceVector(dict(ask.requested)) if comes_along and is_within(ask, own, held) else need
+    comes_along = len(need) > len(ask.asked)
+    return ResourceVector(dict(ask.asked)) if comes_along and is_within(ask, own, held) else need
 
 
 def why_above_its_most(ask: Ask, need: ResourceVector, usage: Usage, teams: Teams) -> str | None:
@@ -76,4 +76,4 @@ def from_the_common_part(
 
 def is_within(ask: Ask, team: Team, held: Callable[[str], int]) -> bool:
     """Whether all that is asked for is within a team's guarantee, on top of what the team holds of each kind."""
-    return all(held(kind) + units <= team.guaranteed[kind] for kind, units in ask.requested)
+    return all(held(kind) + units <= team.guaranteed[kind] for kind, units in ask.asked)

@@ -136,7 +136,7 @@ class Guarantees:
         name, counted = ask.team, self._counted
         if not is_within(ask, team, lambda kind: self._usage.held(name, kind) + counted.get((name, kind), 0)):
             return False
-        for kind, units in ask.requested:
+        for kind, units in ask.asked:
             counted[name, kind] = counted.get((name, kind), 0) + units
         return True
 

@@ -114,7 +114,7 @@ def plan_preemption(
 def _only_changes_hands(plan: Preemption) -> bool:
     """Whether the request's own team would give up all that it gets: work would be lost for nothing."""
     ask, parts = plan.grant.ask, plan.parts
-    gives_all = total([part.resources for part in parts]).covers(ResourceVector(dict(ask.requested)))
+    gives_all = total([part.resources for part in parts]).covers(ResourceVector(dict(ask.asked)))
     return gives_all and all(_is_like(part, plan.grant) for part in parts)
 
 

@@ -54,7 +54,7 @@ class Places(Protocol):
         """Why it is no longer held, as far as known, or asked now with `ask`; None if it is held."""
         ...
 
-    def reclaim_of(self, held: Held) -> BoostEnding | None:
+    def ending_of(self, held: Held) -> BoostEnding | None:
         """Why it is being reclaimed, by whom, for whom and by when; None if it is not. It is held until then."""
         ...
 
@@ -107,7 +107,7 @@ class OwnGroups:
         state = placement_group_table(group_handle(held.group)).get("state")
         return None if state == "CREATED" else f"its placement group is {str(state).lower()}"
 
-    def reclaim_of(self, held: Held) -> BoostEnding | None:
+    def ending_of(self, held: Held) -> BoostEnding | None:
         return None
 
     def let_go(self, held: Held) -> None:
@@ -175,7 +175,7 @@ class Leases:
             lease.look(lambda: self._client.boost(lease.id))
         return lease.ended
 
-    def reclaim_of(self, held: Held) -> BoostEnding | None:
+    def ending_of(self, held: Held) -> BoostEnding | None:
         lease = self._leases.get(held.boost_id or "")
         return None if lease is None or lease.ended is not None else lease.ending
 

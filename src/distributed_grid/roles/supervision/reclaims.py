@@ -44,7 +44,7 @@ class Reclaims:
         reclaimed = {
             held.boost_id: (held, ending)
             for held in self._p.held
-            if held.boost_id is not None and (ending := self._p.places.reclaim_of(held)) is not None
+            if held.boost_id is not None and (ending := self._p.places.ending_of(held)) is not None
         }
         self._notified = {boost_id: notified for boost_id, notified in self._notified.items() if boost_id in reclaimed}
         for boost_id, (held, ending) in reclaimed.items():

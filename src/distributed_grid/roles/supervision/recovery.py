@@ -72,7 +72,7 @@ class Restarts:
         """A place that is being reclaimed does not count for a restart."""
         places, held = self._p.places, process.held
         is_there = held.node_id in survey.ids.values() and places.lost(held, ask=True) is None
-        return is_there and places.reclaim_of(held) is None
+        return is_there and places.ending_of(held) is None
 
     def _move(self, process: ManagedProcess, survey: Survey) -> Survey:
         """Move its unit, with all processes in it, to another place if there is one. Returns what is then free."""
