@@ -1,9 +1,10 @@
 """What is in use on nodes that Ray does not count, and what that means for lending."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
-from builders import NOON, amounts, ask, lease, node, reading, sought
+from builders import NOON, amounts, ask, cpu, lease, node, reading, sought, waits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,6 +185,23 @@ def test_work_is_reserved_on_a_busy_machine_only_if_there_is_no_other() -> None:
     assert isinstance(first, Grant) and isinstance(only, Grant)
     assert (first.source, first.warnings) == ("gpu2", ())
     assert (only.source, only.warnings) == ("gpu1", (f"gpu1: {BUSY}. The work will be slow there.",))
+
+
+def test_behind_a_request_that_waits_work_is_kept_off_a_busy_machine_as_it_is_at_any_time() -> None:
+    busy = lender("gpu1", cpus=8, busy=True, ip="10.0.0.2")
+    calm = lender("gpu2", cpus=4, ip="10.0.0.3")
+    loan = lease("x", "gpu3", "gpu1", amount=4, expires_at=NOON + timedelta(minutes=30))
+    lent_out = lender("gpu3", cpus=16, used=cpu(4), ip="10.0.0.4")
+    queue = (
+        waits("large", 16, target="head", delivery="reserve"),
+        waits("small", 2, target="head", delivery="reserve"),
+    )
+
+    nodes = NodeTable([HEAD, busy, calm, lent_out])
+    large, small = plan_queue(queue, nodes, [loan], Usage.of([loan]), lambda _: NO_RULES, NOON)
+
+    assert (large.grant, large.expected_source) == (None, "gpu3")
+    assert small.grant is not None and small.grant.source == "gpu2"
 
 
 def test_nothing_is_reserved_on_a_machine_short_of_memory_if_there_is_another() -> None:

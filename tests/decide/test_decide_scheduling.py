@@ -305,6 +305,36 @@ def test_for_a_waiting_task_as_many_nodes_are_kept_as_it_needs(more: dict[str, A
     assert earmarks_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == earmarked
 
 
+TOGETHER = {"affinity": {"tasks": ["ring"]}, "tags": ["ring"], "target": "small"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "earmarked"),
+    [
+        ([replace(BIG, limits=limits(cpu=4)), BUSY], {"cpu": 8}, {"busy"}),  # big never lends more than 4
+        ([BIG, BUSY], {"cpu": 16, "rules": Rules(headroom=Headroom("balanced", 0.2))}, set()),  # each keeps 3.2
+        ([BIG, BUSY], {"cpu": 12, "count": 3}, set()),  # two of them fit at most
+        ([BIG, BUSY], {"cpu": 8, "count": 4}, {"big", "busy"}),
+        ([BIG, BUSY], {"cpu": 1, "count": 3, "anti_affinity": {"tasks": ["t"]}}, set()),
+        ([BIG, BUSY, HOME], {"cpu": 3, "count": 4} | TOGETHER, {"big"}),  # one node that holds all of them
+        ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3} | TOGETHER, set()),  # one on each device
+        ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 2} | TOGETHER, {"two"}),
+        ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3}, set()),
+    ],
+    ids=["limit", "headroom", "too-few", "two-on-each", "apart", "together", "devices", "on-both", "parts"],
+)
+def test_no_node_is_kept_that_could_not_carry_it_even_if_idle(
+    nodes: list[Node], more: dict[str, Any], earmarked: set[str]
+) -> None:
+    assert earmarks_for(sought(*nodes, **({"target": "gpu-master"} | more))) == earmarked
+
+
+def test_what_was_lent_comes_back_to_a_node_that_is_kept() -> None:
+    loan = lease("x", "big", "small", amount=8)
+    lent_out = replace(BIG, total=BIG.total - cpu(8), free=BIG.free - cpu(8))
+    assert earmarks_for(sought(SMALL, lent_out, leases=(loan,), target="small", cpu=12)) == {"big"}
+
+
 def test_what_is_earmarked_is_told() -> None:
     asked = replace(sought(HOME, BIG, cpu=8), earmarked=frozenset({"big"}))
     assert choose(asked) is None

@@ -75,6 +75,11 @@ class Ledger:
         """Whether a request is completing this grant now."""
         return (lease := self._leases.get(lease_id)) is not None and lease.state is LeaseState.GRANTING
 
+    def active(self, lease: Lease) -> Lease | None:
+        """The entry of this lease as it is now, if it is active."""
+        current = self._leases.get(lease.id)
+        return current if current is not None and current.state is LeaseState.ACTIVE else None
+
     def with_key(self, idempotency_key: str | None) -> Lease | None:
         """The lease that an earlier try of the same request created."""
         if idempotency_key is None:

@@ -214,7 +214,11 @@ class Lease(Terms):
         """When its grace period ends and what still runs in it is ended; None until its release or reclaim begins."""
         if self.asked_at is None or self.state is LeaseState.LOST:
             return None
-        return self.asked_at + timedelta(seconds=self.grace_s)
+        return self.grace_ends(self.asked_at)
+
+    def grace_ends(self, asked_at: datetime) -> datetime:
+        """When its grace period ends if its release or reclaim began then."""
+        return asked_at + timedelta(seconds=self.grace_s)
 
     @property
     def at_deadline(self) -> OnGraceEnd:
@@ -259,6 +263,11 @@ class Lease(Terms):
     def is_promised(self) -> bool:
         """Its capacity is promised to another: its deadline can only become earlier."""
         return self.is_reclaimed or self.notice is not None
+
+    @property
+    def needed_nodes(self) -> frozenset[NodeName]:
+        """The nodes that it cannot exist without."""
+        return frozenset((self.source, self.target) if self.delivery.needs_target else (self.source,))
 
     @property
     def coming_back(self) -> int:

@@ -17,11 +17,14 @@ class AllocationPriority(StrEnum):
 
     @property
     def rank(self) -> int:
-        return list(type(self)).index(self)
+        return _RANKS[self]
 
     @classmethod
     def parse(cls, value: "str | AllocationPriority") -> Self:
         return one_of("priority", cls, value)
+
+
+_RANKS: Final = {priority: rank for rank, priority in enumerate(AllocationPriority)}
 
 
 class _Named(StrEnum):

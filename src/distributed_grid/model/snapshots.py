@@ -134,6 +134,10 @@ class NodeSnapshot:
     def used(self) -> ResourceVector:
         return (self.total - self.free).at_least_zero()
 
+    def own_pressure(self, kind: str) -> float | None:
+        """The pressure by the node's own work; None without a recent measurement."""
+        return None if self.stale or self.pressure is None else self.pressure.own(kind)
+
     def age(self, now: datetime) -> timedelta | None:
         """The age of the measurements; None if there are none."""
         return None if self.measured_at is None else max(timedelta(), now - self.measured_at)

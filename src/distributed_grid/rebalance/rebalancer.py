@@ -130,7 +130,7 @@ class ActionRunner:
                 await self._relieve(action)
 
     async def _return(self, action: Return) -> None:
-        if (lease := self._still_active(action.lease)) is not None:
+        if (lease := self._p.ledger.active(action.lease)) is not None:
             begin_release(self._p, lease, action.reason, ending=by_policy(self._p, EndCause.UNNEEDED))
             self._note("return", f"returned {lease.describe()}", action.reason, lease)
             await self._done()
@@ -141,11 +141,11 @@ class ActionRunner:
         The new lease's key contains the old lease's id, so a move that a crash interrupted resumes where it was.
         """
         p = self._p
-        if self._still_active(action.lease) is None:
+        if self._p.ledger.active(action.lease) is None:
             return
         new = await self._service.request(replace(action.grant.ask, idempotency_key=f"moved:{action.lease.id}"))
-        old = self._still_active(action.lease)
-        new = self._still_active(new) or new
+        old = self._p.ledger.active(action.lease)
+        new = self._p.ledger.active(new) or new
         if new.state is not LeaseState.ACTIVE:
             return
         if old is None:  # it ended meanwhile: the new one is not needed
@@ -162,15 +162,11 @@ class ActionRunner:
 
     async def _relieve(self, action: Relieve) -> None:
         for victim in action.victims:
-            if (lease := self._still_active(victim)) is not None:
+            if (lease := self._p.ledger.active(victim)) is not None:
                 why, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
                 reclaim(self._p, lease, why, ending, units=action.takes.get(lease.id))
                 self._note("relieve", f"reclaims {lease.describe()} for {action.node}", action.reason, lease)
         await self._done()
-
-    def _still_active(self, lease: Lease) -> Lease | None:
-        current = self._p.ledger.get(lease.id)
-        return current if current is not None and current.state is LeaseState.ACTIVE else None
 
     async def _done(self) -> None:
         await self._p.try_commit()

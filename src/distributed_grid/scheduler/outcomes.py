@@ -101,7 +101,7 @@ class Judge:
         ]
         if not values:
             seen = self._collector.snapshots().get(node)
-            pressure = None if seen is None or seen.stale or seen.pressure is None else seen.pressure.own(kind)
+            pressure = None if seen is None else seen.own_pressure(kind)
             values = [] if pressure is None else [pressure]
         return [value < self._high[kind] for value in values]
 

@@ -28,16 +28,11 @@ def about_leases(facts: AuditFacts) -> Iterator[Finding]:
         if lease.state is LeaseState.INTERRUPTED:
             cut_off = "its grant was interrupted, and neither completed nor undone"
             yield _finding(Code.UNFINISHED_GRANT, lease, cut_off)
-        gone = sorted(_needed(lease) - there)
+        gone = sorted(lease.needed_nodes - there)
         if gone and lease.state is not LeaseState.LOST:
             yield _finding(
                 Code.NODE_GONE, lease, f"{' and '.join(gone)} left the cluster, and it has not ended", gone[0]
             )
-
-
-def _needed(lease: Lease) -> set[NodeName]:
-    """The nodes that a lease cannot exist without. A reservation needs only its source."""
-    return {lease.source, lease.target} if lease.delivery.needs_target else {lease.source}
 
 
 def _finding(kind: Code, lease: Lease, detail: str, node: NodeName | None = None) -> Finding:

@@ -85,7 +85,7 @@ def is_late(lease: Lease, now: datetime) -> bool:
     """True if work in a lease should have ended by now: the lease and its grace period are over."""
     if not lease.is_winding_down:
         return False
-    return now >= (lease.release_asked_at or now) + timedelta(seconds=lease.grace_s) + LATE
+    return now >= lease.grace_ends(lease.release_asked_at or now) + LATE
 
 
 def short_ids(leases: Iterable[Lease]) -> str:

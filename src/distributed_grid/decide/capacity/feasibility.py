@@ -5,12 +5,13 @@ Every part of grid asks here: grants, the queue, preemption, the task scheduler,
 The reasons and their texts are in `model/refusals.py`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from distributed_grid.decide.capacity.delivery import Offer, most_within
 from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName
+from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
@@ -79,6 +80,24 @@ def lendable(node: Node, usage: Usage, rules: Rules) -> ResourceVector:
     return ResourceVector({kind: max(0, room(node, kind, usage, rules.headroom)) for kind in kinds})
 
 
+def without_work(node: Node) -> Node:
+    """The node if nothing ran on it; what leases hold of it they still hold."""
+    free = {kind: max(node.base[kind], node.total[kind]) for kind in {**node.base, **node.total}}
+    return replace(node, free=ResourceVector(free))
+
+
+def room_when_idle(node: Node, kind: str, headroom: Headroom, *, is_own: bool) -> int:
+    """How much a node could lend with nothing lent and no work of its own; for its own work, all that it has."""
+    if is_own:
+        return max(node.base[kind], node.total[kind])
+    return room_of(replace(node, total=node.base), kind, node.base[kind], 0, headroom)
+
+
+def could_when_idle(node: Node, offer: Offer) -> bool:
+    is_own, headroom = node.name == offer.ask.target, offer.rules.headroom
+    return all(units <= room_when_idle(node, kind, headroom, is_own=is_own) for kind, units in offer.need.items())
+
+
 def most_of(node: Node, offer: Offer, usage: Usage) -> int:
     """How much of the requested kind a node could lend now, in units: the companions must fit, too."""
     ask, rules = offer.ask, offer.rules
@@ -128,6 +147,16 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
     if (code := closed(node, rules) if is_own else not_lending(node, rules)) is not None:
         return code
     return RefusalCode.COOLING_DOWN if ask.target in rules.cordoned else None
+
+
+def may_lend(nodes: NodeTable, offer: Offer) -> Iterator[Node]:
+    """All nodes where only amounts matter; the target comes last, and only if it may set capacity aside for itself."""
+    own = nodes[offer.ask.target]
+    for node in nodes.lenders:
+        if node is not own and never(node, offer) is None:
+            yield node
+    if never(own, offer) is None:
+        yield own
 
 
 def obstacle(node: Node, offer: Offer, usage: Usage) -> tuple[RefusalCode, str] | None:

@@ -41,10 +41,22 @@ def best_lender(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName
     return _most_left(offer, calm, usage) or _most_left(offer, able, usage)
 
 
+Preference = tuple[bool, int, bool, tuple[int, ...], float, NodeName]
+
+
+def preference(offer: Offer, node: Node, left: tuple[int, ...]) -> Preference:
+    """The order of nodes that can all lend this, now or at one later moment: the lowest comes first.
+
+    `left`: by kind, how much is asked above what the node has free then.
+    """
+    name = node.name
+    return name in offer.busy, offer.rank(name), name == offer.ask.target, left, -node.limits.priority, name
+
+
 def _most_left(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName | None:
     (kind, units), *others = offer.need.items()
     most = units
-    best: tuple[int, tuple[int, ...], float, NodeName] | None = None
+    best: Preference | None = None
     for node in lenders:
         # Most nodes have less free than the best so far and need no further checks.
         free = free_of(node, kind, usage)
@@ -52,7 +64,7 @@ def _most_left(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName 
             continue
         # By kind, how much more is requested than the node has free: the lowest leaves the most.
         left = (units - free, *[more - free_of(node, other, usage) for other, more in others])
-        found = (offer.rank(node.name), left, -node.limits.priority, node.name)
+        found = preference(offer, node, left)
         if (best is None or found < best) and never(node, offer) is None and can_lend(node, offer, usage):
             best, most = found, free if offer.ranks is None else most
     return None if best is None else best[-1]

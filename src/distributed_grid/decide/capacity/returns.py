@@ -40,7 +40,7 @@ def is_overheld(lease: Lease, at: datetime) -> bool:
         and not lease.is_reclaimed
         and lease.on_grace_end is not OnGraceEnd.KILL
         and lease.release_asked_at is not None
-        and lease.release_asked_at + timedelta(seconds=lease.grace_s) <= at
+        and lease.grace_ends(lease.release_asked_at) <= at
     )
 
 
@@ -55,7 +55,7 @@ def expected_end(lease: Lease, now: datetime) -> datetime:
     """When the lease expires; if all of it is reclaimed or released, when its grace period is over."""
     asked_at = lease.release_asked_at or now
     if lease.is_winding_down:
-        end = asked_at + timedelta(seconds=lease.grace_s)
+        end = lease.grace_ends(asked_at)
     elif lease.notice is not None and lease.notice.units >= lease.units:
         end = min(lease.expires_at, _taken_by(lease, lease.notice))
     else:
@@ -68,7 +68,7 @@ def _taken_by(lease: Lease, notice: Notice) -> datetime:
 
     The notice is a part of the grace period.
     """
-    return max(notice.deadline, notice.asked_at + timedelta(seconds=lease.grace_s))
+    return max(notice.deadline, lease.grace_ends(notice.asked_at))
 
 
 class LeaseEnds:

@@ -2,12 +2,13 @@
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import never, room_of
+from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend
+from distributed_grid.decide.capacity.lending import Preference, preference
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import LeaseEnds
 from distributed_grid.decide.capacity.snapshot import Snapshot
@@ -17,17 +18,6 @@ from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Headroom
 from distributed_grid.model.resources import ResourceVector
-
-
-def could_when_idle(node: Node, offer: Offer) -> bool:
-    return all(units <= room_when_idle(node, kind, offer) for kind, units in offer.need.items())
-
-
-def room_when_idle(node: Node, kind: str, offer: Offer) -> int:
-    """How much the node could lend with nothing lent and no work of its own; for the target, its whole base."""
-    if node.name == offer.ask.target:
-        return node.base[kind]
-    return room_of(replace(node, total=node.base), kind, node.base[kind], 0, offer.rules.headroom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,28 +118,18 @@ class CapacityTimeline:
         if earliest is None or (until is not None and earliest > until):
             return None
         begin = max(since, earliest)
-        best: tuple[datetime, bool, int, bool, tuple[int, ...], float, NodeName] | None = None
-        for node in self._may_lend(offer):
+        best: tuple[datetime, bool, Preference] | None = None
+        for node in may_lend(self._nodes, offer):
             calendar = self._calendar(node)
             found = calendar.first(offer, number, begin, until if best is None else best[0])
             if found is not None:
                 left = calendar.left_after(offer.need, found)
-                order = (node.name != known, offer.rank(node.name), node.name == ask.target, left)
-                place = (found, *order, -node.limits.priority, node.name)
+                place = (found, node.name != known, preference(offer, node, left))
                 best = place if best is None or place < best else best
         if since == self._now:
             later = None if until is None else until + timedelta.resolution
             self._not_before[same] = later if best is None else best[0]
-        return None if best is None else (best[0], best[-1])
-
-    def _may_lend(self, offer: Offer) -> Iterator[Node]:
-        """All nodes where only amounts matter; the target only if it may set capacity aside for itself."""
-        own = self._nodes[offer.ask.target]
-        for node in self._nodes.lenders:
-            if node is not own and never(node, offer) is None:
-                yield node
-        if never(own, offer) is None:
-            yield own
+        return None if best is None else (best[0], best[-1][-1])
 
     def team_turn(self, offer: Offer, since: datetime) -> datetime | None:
         """When the team's own limit allows the request; None: never."""
@@ -221,7 +201,7 @@ class CapacityTimeline:
         It is earmarked from when its leases are over. It is the node that lacks the least; None if no node could lend
         it even when idle.
         """
-        able = [self._calendar(node) for node in self._may_lend(offer) if could_when_idle(node, offer)]
+        able = [self._calendar(node) for node in may_lend(self._nodes, offer) if could_when_idle(node, offer)]
         if not able:
             return None
         best = min(

@@ -104,7 +104,7 @@ def pressure_changes(
     for snapshot in snapshots:
         for kind in BUILT_IN:
             was = (snapshot.name, kind) in before
-            value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
+            value = snapshot.own_pressure(kind)
             limit = thresholds[kind]
             now = was if value is None else value >= limit.high or (was and value > limit.low)
             if now:

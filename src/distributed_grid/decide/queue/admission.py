@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import never
+from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend, never, room_when_idle
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
-from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot, could_when_idle, room_when_idle
+from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim, Guarantees, is_overdue, yields_to
@@ -74,9 +74,7 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
     """Why the request has no expected start: no lease's end makes it possible."""
     ask = offer.ask
     what = describe(ask.kind, ask.units)
-    own = nodes[ask.target]
-    others = [node for node in nodes.lenders if node is not own and never(node, offer) is None]
-    able = [*others, own] if never(own, offer) is None else others
+    able = list(may_lend(nodes, offer))
     if not able:
         return f"no node lends to {ask.target} now"
     idle = [node.name for node in able if could_when_idle(node, offer)]
@@ -84,8 +82,10 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
         if away and all(node.alive for node in away):
             return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, and does not lend now"
-        lacks, name = min((-room_when_idle(node, ask.kind, offer), node.name) for node in able)
-        most = describe(ask.kind, max(0, -lacks))
+        headroom = offer.rules.headroom
+        rooms = {node.name: room_when_idle(node, ask.kind, headroom, is_own=node.name == ask.target) for node in able}
+        name = min(rooms, key=lambda name: (-rooms[name], name))
+        most = describe(ask.kind, max(0, rooms[name]))
         which = "no connected node" if away else "no node"
         return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
@@ -105,8 +105,6 @@ def _could_ever(node: Node, offer: Offer) -> bool:
         return False
     if not node.alive:
         return True  # its capacity is known once it is back
-    if is_own:
-        return all(units <= node.base[kind] for kind, units in offer.need.items())
     return could_when_idle(node, offer)
 
 

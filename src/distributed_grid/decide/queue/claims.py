@@ -87,8 +87,7 @@ AGING_STEP_S: Final = DEFAULT_DURATION_S / 2
 """Half of a lease's usual duration: by then about half of all that is lent has come back once, and went to other
 requests."""
 
-_RANKS: Final = {priority: rank for rank, priority in enumerate(AllocationPriority)}
-_HIGHEST: Final = max(_RANKS.values())
+_HIGHEST: Final = max(priority.rank for priority in AllocationPriority)
 
 OVERDUE_S: Final = _HIGHEST * AGING_STEP_S
 """After this, even the lowest priority has risen to the highest. From then on a request goes by age alone, so that none
@@ -114,7 +113,7 @@ class Claim:
     @classmethod
     def of(cls, ask: Ask, usage: Usage, teams: Teams) -> "Claim":
         """The claim of a request on its own, with no others of its team ahead."""
-        return cls(ask.team, Guarantees(usage, teams).count(ask), _RANKS[ask.priority])
+        return cls(ask.team, Guarantees(usage, teams).count(ask), ask.priority.rank)
 
 
 class Guarantees:
@@ -172,7 +171,7 @@ def ordered(
 def effective_rank(waiting: Waiting, now: datetime) -> int:
     """The rank of its priority, plus one for every step that it has waited; never above critical."""
     steps = max(0, int(_waited_s(waiting, now) // AGING_STEP_S))
-    return min(_HIGHEST, _RANKS[waiting.ask.priority] + steps)
+    return min(_HIGHEST, waiting.ask.priority.rank + steps)
 
 
 def is_overdue(waiting: Waiting, now: datetime) -> bool:
@@ -194,7 +193,7 @@ def yields_to(lease: Lease, claim: Claim, *, preempts: bool) -> bool:
     """
     if claim.is_guaranteed and lease.team != claim.team:
         return True
-    return preempts and _RANKS[lease.priority] < claim.rank
+    return preempts and lease.priority.rank < claim.rank
 
 
 def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
@@ -238,4 +237,4 @@ def yields_first(lease: Lease, now: datetime) -> tuple[int, bool, float, float, 
     """The order in which leases yield: by priority, then by how little is lost; the id makes every run the same."""
     saved = lease.checkpointed_at is not None and now - lease.checkpointed_at <= RECENT_CHECKPOINT
     held = lease.units / scale(lease.kind)
-    return _RANKS[lease.priority], not saved, -lease.allocated_at.timestamp(), held, lease.id
+    return lease.priority.rank, not saved, -lease.allocated_at.timestamp(), held, lease.id

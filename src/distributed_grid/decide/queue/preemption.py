@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import short_of
@@ -335,7 +335,7 @@ def _victims(
 
 def _back_by(lease: Lease, asked_at: datetime) -> datetime:
     since = lease.release_asked_at if lease.is_winding_down and lease.release_asked_at is not None else asked_at
-    return max(asked_at, since + timedelta(seconds=lease.grace_s))
+    return max(asked_at, lease.grace_ends(since))
 
 
 def _can_be_met(ask: Ask, capacity: Snapshot, rules: Rules) -> bool:

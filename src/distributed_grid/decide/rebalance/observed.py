@@ -7,7 +7,7 @@ something has been true. One round alone changes nothing.
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from distributed_grid.decide.capacity.devices import short_of
@@ -17,6 +17,7 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import PolicyNumbers
+from distributed_grid.decide.queue.claims import hold_ends
 from distributed_grid.model.demand import Demand, Shape
 from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
@@ -35,7 +36,7 @@ def own_part(snapshot: NodeSnapshot, kind: str, for_others: int) -> float | None
     Reserved capacity counts as used by its holders. So a lender does not seem pressed by the work that it was asked to
     carry, and a lender whose own work has outgrown its part still shows.
     """
-    value = None if snapshot.stale or snapshot.pressure is None else snapshot.pressure.own(kind)
+    value = snapshot.own_pressure(kind)
     return None if value is None else own_part_of(value, snapshot, kind, for_others)
 
 
@@ -146,9 +147,7 @@ class Observed:
     def value(self, node: NodeName, kind: str) -> float | None:
         """How pressed the node is by its own work; None: no recent measurement, or the node has just left."""
         snapshot = self.snapshots.get(node)
-        if not self.is_there(node) or snapshot is None or snapshot.stale or snapshot.pressure is None:
-            return None
-        return snapshot.pressure.own(kind)
+        return snapshot.own_pressure(kind) if self.is_there(node) and snapshot is not None else None
 
     def foreseen(self, node: NodeName, kind: str) -> float | None:
         """How pressed the node is expected to be, under a policy that acts on forecasts."""
@@ -168,7 +167,7 @@ class Observed:
 
     def is_young(self, lease: Lease) -> bool:
         """Whether the lease is in its minimum hold, in which it is neither returned nor moved."""
-        return self.now - lease.allocated_at < timedelta(seconds=self.numbers.min_hold_s)
+        return hold_ends(lease, self.numbers.min_hold_s) > self.now
 
     def own_leases(self, target: NodeName, kind: str, *causes: Cause) -> list[Lease]:
         """The leases that grid made for a node without a request and has not returned, for these causes or for any."""

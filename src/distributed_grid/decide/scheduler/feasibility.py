@@ -13,7 +13,7 @@ from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
 from distributed_grid.model.nodes import NodeName, gpu_part
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import ResourceVector
+from distributed_grid.model.resources import GPU, ResourceVector, scale
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
 
 Peers = Mapping[str, Collection[NodeName]]
@@ -227,16 +227,42 @@ def _ruled_out(conditions: str) -> str:
 def earmarks_for(sought: Sought) -> set[NodeName]:
     """The nodes that tasks further back leave alone, so that this task's place can become free there.
 
-    There are as many as the task has members. Of the nodes that could carry it if idle, those that lack the least.
+    There are as many as the task has members, or one if all must be on one node. Of the nodes that could carry it if
+    idle, those that lack the least. If not even all of them could carry all members, there are none.
     """
-    columns = sought.columns
-    idle = Sought(sought.request, sought.needs, sought.target, _Idle(columns), peers=sought.peers, not_on=sought.not_on)
+    columns, count = sought.columns, sought.request.count
+    if stays_together(sought):
+        sought, count = all_at_once(sought, count), 1
+    idle = replace(sought, columns=_Idle(columns), boosts=(), earmarked=frozenset())
     rows = np.flatnonzero(feasible(idle))
+    if _how_many_fit(idle, rows) < count:
+        return set()
     lacking = np.zeros(len(columns))
     for kind, units in sought.needs.items():
         lacking = np.maximum(lacking, (units - sought.rooms[kind]) / units)
     order = sorted(rows.tolist(), key=lambda row: (lacking[row], row))
-    return {columns.names[row] for row in order[: sought.request.count]}
+    return {columns.names[row] for row in order[:count]}
+
+
+def all_at_once(sought: Sought, count: int) -> Sought:
+    """The same search for so many members together on one node."""
+    needs = ResourceVector({kind: count * units for kind, units in sought.needs.items()})
+    return replace(sought, needs=needs, members=count)
+
+
+def _how_many_fit(idle: Sought, rows: Units) -> int:
+    """How many members fit on these idle nodes together."""
+    fit = np.ones(len(rows), dtype=np.int64)
+    far = idle.request.far
+    if not (far.required and _is_its_own_peer(idle, far)):
+        each = [
+            idle.rooms[kind][rows] // units
+            if kind != GPU or units >= scale(GPU)
+            else idle.rooms[kind][rows] // scale(GPU) * (scale(GPU) // units)
+            for kind, units in idle.needs.items()
+        ]
+        fit = np.minimum.reduce(each)
+    return int(fit.sum())
 
 
 class _Idle(NodeColumns):
@@ -246,5 +272,4 @@ class _Idle(NodeColumns):
         self.__dict__.update(columns.__dict__)
 
     def rooms(self, kind: str, target: int, units: int = 1, members: int = 1) -> Units:
-        total = self.total.get(kind)
-        return np.zeros(len(self), dtype=np.int64) if total is None else total.copy()
+        return self.rooms_when_idle(kind, target, units, members)

@@ -8,6 +8,7 @@ import numpy as np
 from distributed_grid.decide.scheduler.feasibility import (
     BoostRoom,
     Sought,
+    all_at_once,
     allowed,
     feasible,
     fits_itself,
@@ -18,7 +19,6 @@ from distributed_grid.decide.scheduler.feasibility import (
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.decide.scheduler.table import Floats, Mask
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import Alternative
 
 _ALTERNATIVES: Final = 3
@@ -152,9 +152,7 @@ def _with_peer(sought: Sought, node: NodeName) -> Sought:
 
 def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
     """All members on one node; in a boost only if that one boost has room for all."""
-    needs = ResourceVector({kind: count * units for kind, units in sought.needs.items()})
-    together = replace(sought, needs=needs, members=count)
-    choice = choose(together)
+    choice = choose(all_at_once(sought, count))
     return () if choice is None else (choice,) * count
 
 

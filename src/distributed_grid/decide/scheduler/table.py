@@ -10,8 +10,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from distributed_grid.decide.capacity.devices import device_room, devices_short
-from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lacking, not_lending, own_room, room
+from distributed_grid.decide.capacity.devices import device_room, devices_short, fit_at_once
+from distributed_grid.decide.capacity.feasibility import (
+    NodeFacts,
+    closed,
+    lacking,
+    not_lending,
+    own_room,
+    room,
+    room_when_idle,
+)
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable, gpu_part
 from distributed_grid.model.plans import NO_RULES, Rules
@@ -109,7 +117,7 @@ class NodeColumns:
         for kind, column in self.pressure.items():
             column.fill(np.nan)
             for name, seen in snapshots.items():
-                value = None if seen.stale or seen.pressure is None else seen.pressure.own(kind)
+                value = seen.own_pressure(kind)
                 if value is not None and name in self.row:
                     column[self.row[name]] = value
 
@@ -160,6 +168,14 @@ class NodeColumns:
             found[target] = self.own[kind][target] - self.promised[kind][target]
         if kind == GPU:
             self._lower_to_devices(found, units, members)
+        return found
+
+    def rooms_when_idle(self, kind: str, target: int, units: int = 1, members: int = 1) -> Units:
+        """The same if nothing was lent and nothing ran."""
+        found = np.zeros(len(self), dtype=np.int64)
+        for row, node in enumerate(self._nodes):
+            if node is not None and _fit_on_devices(node, kind, units, members):
+                found[row] = room_when_idle(node, kind, self._rules.headroom, is_own=row == target)
         return found
 
     def _lower_to_devices(self, found: Units, units: int, members: int) -> None:
@@ -221,6 +237,12 @@ class NodeColumns:
         mask = np.zeros(len(self), dtype=bool)
         mask[[self.row[name] for name in names if name in self.row]] = True
         return mask
+
+
+def _fit_on_devices(node: Node, kind: str, units: int, members: int) -> bool:
+    """Whether the node's devices are enough for all members at once, if it is for GPUs."""
+    each = ResourceVector({GPU: units // members})
+    return kind != GPU or fit_at_once(ResourceVector({GPU: node.base[GPU]}), *[each] * members)
 
 
 def _number(text: str | None, otherwise: float) -> float:
