@@ -9,6 +9,7 @@ from fake_cluster import FakeCluster
 
 from distributed_grid.config import GridConfig
 from distributed_grid.errors import ConfigInvalid, ControllerUnreachable
+from distributed_grid.model.resources import scale
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.supervision import parts, supervisor, surveying
@@ -20,6 +21,7 @@ class Controller:
 
     def __init__(self, world: FakeCluster) -> None:
         self.world, self.is_away, self.asked = world, False, 0
+        self.withheld: dict[str, float] = {}
 
     def nodes(self) -> dict[str, Any]:
         self.asked += 1
@@ -33,7 +35,7 @@ class Controller:
 
     def _node(self, name: str, node_id: str) -> dict[str, Any]:
         alive = name != "dead"
-        said = {"free": {"cpu": 1.0}, "withheld": {}, "total": {"cpu": 1.0}, "labels": {}, "lendable": {}}
+        said = {"free": {"cpu": 1.0}, "withheld": self.withheld, "total": {"cpu": 1.0}, "labels": {}, "lendable": {}}
         closed = "it is cordoned" if name == "b" else None if alive else "it is not connected to the cluster"
         own = {"name": f"my-{name}" if alive else name, "node_id": node_id, "alive": alive, "closed": closed}
         return own | said | {"gpu_parts": []}
@@ -75,6 +77,16 @@ def test_while_the_controller_is_away_ray_is_looked_at_with_the_names_that_it_ga
     assert after.ids == {"my-a": world.ids()["a"], "dead": world.ids()["dead"]}
     assert after.inventory["my-a"].free["cpu"] < before.inventory["my-a"].free["cpu"]
     assert not after.inventory["dead"].closed
+
+
+def test_no_member_is_planned_on_what_programs_outside_ray_use(world: FakeCluster) -> None:
+    controller: Any = Controller(world)
+    free = Surveyor(controller).look().inventory["my-a"].free["cpu"]
+
+    controller.withheld = {"cpu": 1.0}
+    seen = Surveyor(controller).look().inventory
+
+    assert seen["my-a"].free["cpu"] == free - scale("cpu")
 
 
 def test_limits_stay_and_a_controller_that_was_away_is_left_alone_for_a_while(

@@ -31,6 +31,12 @@ class InventoryNode:
     """The part of the free capacity that it could lend to other nodes, by its limits."""
     gpu_parts: tuple[int, ...] = ()
     """Parts of GPUs that others are known to hold; each is on one device."""
+    withheld: ResourceVector = field(default_factory=ResourceVector)
+    """What programs outside Ray use although Ray has it free; `free` is without it."""
+
+    def without(self, withheld: ResourceVector) -> InventoryNode:
+        """The same node if this much of what Ray has free is in use outside Ray."""
+        return replace(self, free=(self.free - withheld).at_least_zero(), withheld=withheld)
 
     def with_more(self, more: ResourceVector) -> InventoryNode:
         return replace(self, free=self.free + more, total=self.total + more)
@@ -49,13 +55,13 @@ class Inventory(Mapping[NodeName, InventoryNode]):
         return cls(
             InventoryNode(
                 node.name,
-                (node.free - node.in_use.withheld).at_least_zero(),
+                node.free,
                 node.total,
                 node.labels,
                 "" if node.alive else "it is not connected to the cluster",
                 could.get(node.name, ResourceVector()),
                 node.gpu_parts,
-            )
+            ).without(node.in_use.withheld)
             for node in nodes.values()
         )
 
@@ -78,13 +84,13 @@ def live_inventory(nodes: NodeList) -> Inventory:
     return Inventory(
         InventoryNode(
             name=node["name"],
-            free=(_units(node["free"]) - _units(node["withheld"])).at_least_zero(),
+            free=_units(node["free"]),
             total=_units(node["total"]),
             labels=node["labels"],
             closed=node["closed"] or "",
             lends=_units(node["lendable"]),
             gpu_parts=tuple(round(part * scale(GPU)) for part in node["gpu_parts"]),
-        )
+        ).without(_units(node["withheld"]))
         for node in nodes["nodes"]
     )
 

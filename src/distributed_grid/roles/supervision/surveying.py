@@ -13,7 +13,7 @@ from distributed_grid.config import loaded_config
 from distributed_grid.errors import GridError, NoCluster
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.nodes import NodeId, NodeName
-from distributed_grid.model.roles.plan import Inventory, live_inventory
+from distributed_grid.model.roles.plan import Inventory, InventoryNode, live_inventory
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.home import GridHome
 
@@ -90,15 +90,10 @@ class Surveyor:
         ids = {node.name: node.node_id for node in nodes.alive}
         if self.client is None:
             return Survey(seen, ids)
-        # Amounts are Ray's own, exact and current. Names and limits are the controller's.
+        # Amounts are Ray's own, exact and current. Names, limits and what is in use outside Ray are the controller's.
         known = self._known_to(self.client)
         named = {own: known.names.get(node_id, own) for own, node_id in ids.items()}
-        found = [
-            replace(seen[own], name=name, lends=known.limits[name].lends, closed=known.limits[name].closed)
-            if name in known.limits
-            else seen[own]
-            for own, name in named.items()
-        ]
+        found = [_known_as(seen[own], known.limits.get(name)) for own, name in named.items()]
         return Survey(Inventory(found), {named[own]: node_id for own, node_id in ids.items()})
 
     def _known_to(self, client: GridClient) -> _Known:
@@ -119,6 +114,12 @@ class Surveyor:
 
     def name_of(self, node_id: NodeId) -> NodeName:
         return next((name for name, one in self.look().ids.items() if one == node_id), node_id)
+
+
+def _known_as(seen: InventoryNode, known: InventoryNode | None) -> InventoryNode:
+    if known is None:
+        return seen
+    return replace(seen, name=known.name, lends=known.lends, closed=known.closed).without(known.withheld)
 
 
 def connected() -> None:
