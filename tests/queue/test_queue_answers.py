@@ -4,13 +4,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 import orjson
+import pytest
 from builders import NOON, ask, cpu, lease, node
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.answers import look_ahead
+from distributed_grid.engine.views import allocation_dict
 from distributed_grid.leases.view import plan_dict
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
@@ -82,3 +84,11 @@ def test_a_plan_for_which_another_lease_would_yield() -> None:
             }
         ],
     }
+
+
+@pytest.mark.parametrize("state", LeaseState)
+def test_a_request_that_became_a_boost_has_the_state_that_the_boost_shows(state: LeaseState) -> None:
+    granted = lease(state=state)
+    answer = allocation_dict(granted, None, (), NOON)
+    assert answer["boost"] is not None
+    assert answer["state"] == answer["boost"]["state"] == state.shown

@@ -335,4 +335,4 @@ def allocation_dict(
     if isinstance(found, Waiting):
         queued = queued_dict(found, verdict, now)
         return {"request_id": found.id, "state": "waiting", "waiting": queued, "boost": None}
-    return {"request_id": found.id, "state": str(found.state), "waiting": None, "boost": boost_dict(found, notes)}
+    return {"request_id": found.id, "state": found.state.shown, "waiting": None, "boost": boost_dict(found, notes)}
