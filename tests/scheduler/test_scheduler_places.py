@@ -370,6 +370,19 @@ def test_a_task_within_its_teams_guarantee_has_its_place_from_a_team_that_holds_
     assert len(lab.leases) == 3, "one of the others has yielded, and no more"
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_a_team_may_have_bounds_its_tasks_and_is_the_reason_that_they_are_told(
+    make_grid: Make, count: int
+) -> None:
+    lab = make_grid(teams=[{"name": "blue", "guaranteed": {"cpu": 2}, "borrowing_limit": {"cpu": 0}}])
+    decision = schedule_for(lab, "blue", cpu=4 / count, count=count)
+
+    assert not decision
+    assert decision.reasons == ("team blue has 0 of at most 2 CPUs, 4 asked",)
+    assert "granted" not in [event.event for event in lab.parts.journal.since(0)], "no part of it was taken meanwhile"
+    assert schedule_for(lab, "blue", "smaller", cpu=1, count=2)
+
+
 def test_a_task_outranks_boosts_of_lower_priority_and_is_outranked(make_grid: Make) -> None:
     lab = make_grid(min_hold_seconds=0)
     hold_everything(lab, requester="bob")

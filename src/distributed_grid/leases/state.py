@@ -28,7 +28,6 @@ from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.requests import Waiting
-from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import ScheduledTask, SchedulingRecord
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.teams import Teams
@@ -80,18 +79,6 @@ class SchedulingState:
     def waiting(self) -> list[ScheduledTask]:
         """In order of arrival. The order of claims decides which is next."""
         return [task for task in self.tasks.values() if task.waits]
-
-    def peers(self) -> dict[str, set[NodeName]]:
-        """The nodes where tasks are placed, by task id and tag."""
-        found: dict[str, set[NodeName]] = {}
-        for task in self.placed:
-            for name in (task.id, *task.request.tags):
-                found.setdefault(name, set()).update(member.node for member in task.members)
-        return found
-
-    def inside(self, boost_id: str) -> list[ResourceVector]:
-        """What is promised of a boost to each member of a task."""
-        return [ResourceVector(task.needs) for task in self.placed for one in task.members if one.boost_id == boost_id]
 
 
 @dataclass

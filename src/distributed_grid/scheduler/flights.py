@@ -13,23 +13,22 @@ from datetime import timedelta
 from typing import Final
 
 from distributed_grid import threads
-from distributed_grid.config import GridConfig
-from distributed_grid.decide.queue.claims import ordered
-from distributed_grid.decide.scheduler import Choice
+from distributed_grid.decide.scheduler import Choice, asks
 from distributed_grid.decide.scheduler.confidence import Predicted
+from distributed_grid.decide.scheduler.round import Flight, carries_tasks
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, Refused, RequestNotFound, StoreBroken
 from distributed_grid.leases import grant
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
-from distributed_grid.model.leases import Cause, Lease, LeaseState, Purpose
+from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.requests import Ask, Waiting, make_ask, reservation
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import PlacedBy, Placement, ScheduledTask, SchedulingDecision
 from distributed_grid.queue.service import BoostService
 from distributed_grid.scheduler.outcomes import Judge
-from distributed_grid.scheduler.placement import Chooser, Flight, carries_tasks
+from distributed_grid.scheduler.placement import Chooser
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +38,12 @@ class PlacesUnavailable:
     nodes: tuple[NodeName, ...]
 
 
-def ask_for(
-    config: GridConfig,
-    task: ScheduledTask,
-    *,
-    source: NodeName | None = None,
-    nodes: tuple[NodeName, ...] | None = None,
-) -> Ask:
-    """The lease that one task needs: one bundle on one node, which may be the target itself.
-
-    `complete_task` ends it; without that call, it ends by itself. Its cause marks it as the scheduler's: callers can
-    give a lease any label and purpose, but not that cause.
-    """
-    request = task.request
-    body = reservation(
-        request.target or "",
-        request.amounts,
-        priority=request.priority,
-        duration_seconds=task.held_s,
-        source_node=source,
-        purpose=Purpose.TASK,
-        label=task.id,
-    )
-    fractional = config.resource_sharing.fractional_gpus
-    ask = make_ask(body, requester=task.who, team=task.team, fractional_gpus=fractional)
-    return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
-
-
 def in_order(p: EngineContext) -> tuple[Waiting, ...]:
-    """All waiting requests and tasks in the one order of claims. A gang is one entry, with all that it needs."""
-    queue = p.sharing.waiting.values()
-    known = {each.ask.label for each in queue if each.is_for_a_task}
-    others = (_as_a_whole(p, task) for task in p.sharing.scheduling.waiting if task.id not in known)
-    return ordered((*queue, *others), p.ledger.usage, p.sharing.accounts, p.teams, p.now())
+    """All waiting requests and tasks in the one order of claims."""
+    sharing = p.sharing
+    return asks.in_order(
+        sharing.waiting.values(), sharing.scheduling.waiting, p.ledger.usage, sharing.accounts, p.teams, p.now()
+    )
 
 
 def tasks_in_order(p: EngineContext) -> list[ScheduledTask]:
@@ -90,12 +62,6 @@ def positions(p: EngineContext) -> dict[str, int]:
     return found
 
 
-def _as_a_whole(p: EngineContext, task: ScheduledTask) -> Waiting:
-    ask, count = ask_for(p.config, task), task.request.count
-    along = tuple((kind, count * units) for kind, units in ask.along)
-    return Waiting(task.id, replace(ask, units=count * ask.units, along=along), task.asked_at)
-
-
 class TaskLeases:
     def __init__(self, parts: EngineContext, service: BoostService) -> None:
         self._p = parts
@@ -111,7 +77,7 @@ class TaskLeases:
     async def join(self, task: ScheduledTask) -> None:
         """Let a task wait in the queue; its age counts. The eligible nodes are computed before every plan."""
         if self.waiting(task.id) is None:
-            ask = ask_for(self._p.config, task, nodes=())
+            ask = self._ask(task, nodes=())
             await self._service.queue.join(Waiting(grant.new_id(), ask, task.asked_at, is_durable=True))
 
     def withdraw(self, task_id: str) -> None:
@@ -146,8 +112,14 @@ class TaskLeases:
             held = self._p.ledger.get(boost.id)
             group = held.placement_group if held is not None else None
             return Placement(choice.node, PlacedBy.BOOST, boost.runs_on, boost_id=boost.id, placement_group=group)
-        ask = ask_for(self._p.config, task, source=None if nodes else choice.node, nodes=nodes)
+        ask = self._ask(task, source=None if nodes else choice.node, nodes=nodes)
         return placement(await self._service.request(ask, since=task.asked_at))
+
+    def _ask(
+        self, task: ScheduledTask, *, source: NodeName | None = None, nodes: tuple[NodeName, ...] | None = None
+    ) -> Ask:
+        fractional = self._p.config.resource_sharing.fractional_gpus
+        return asks.ask_for(task, fractional_gpus=fractional, source=source, nodes=nodes)
 
     def of(self, task_id: str, *, who: str | None = None) -> list[Lease]:
         """The leases that the scheduler made for a task and that do not wind down; `who`: only this requester's.
@@ -375,7 +347,7 @@ class Flights:
 
     def may_have(self, waiting: Waiting, source: NodeName) -> bool:
         task = self._p.sharing.scheduling.tasks.get(waiting.ask.label) if waiting.is_for_a_task else None
-        return task is None or self._chooser.may_be_on(task, source, self._flights.values())
+        return task is None or self._chooser.may_be_on(task, source, self._flights)
 
     # -- on their way ---------------------------------------------------------------------------------------
 

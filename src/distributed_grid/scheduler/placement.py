@@ -1,75 +1,30 @@
-"""Choosing places: one look at the cluster, then every waiting task in order, each with what earlier ones left.
+"""Choosing places: one look at the cluster, then a round of decisions (`decide/scheduler/round.py`).
 
-The table of nodes is updated row by row. Free room in a target's reserved boosts counts. Strategies can come from other
-packages, by entry point.
+The table of nodes is updated row by row. Strategies can come from other packages, by entry point.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Final
 
-from distributed_grid.decide.leases.ownership import may_change, owned_lease
-from distributed_grid.decide.scheduler import BoostRoom, Choice, NodeColumns, Sought, choose_gang, register_strategy
-from distributed_grid.decide.scheduler.confidence import Predicted
-from distributed_grid.decide.scheduler.feasibility import earmarks_for
-from distributed_grid.decide.scheduler.placing import choose_boost, order_of, places_for, promise, refusals
+from distributed_grid.decide.scheduler import Choice, NodeColumns, Sought, register_strategy
+from distributed_grid.decide.scheduler.placing import order_of
+from distributed_grid.decide.scheduler.round import Boosts, Flight, TaskWorld, choose_places, may_be_on, orders
 from distributed_grid.execution.port import NodeView
-from distributed_grid.leases.ledger import Ledger
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.demand import Demand
-from distributed_grid.model.leases import Cause, Lease, LeaseState, Purpose
-from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable, gpu_part
+from distributed_grid.model.leases import Cause, Lease
+from distributed_grid.model.nodes import Node, NodeId, NodeName, NodeTable
 from distributed_grid.model.plans import Rules
-from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import CPU, ResourceVector, ray_name, total
+from distributed_grid.model.resources import CPU, ResourceVector, ray_name
 from distributed_grid.model.scheduling import ScheduledTask
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.scheduler.outcomes import Judge
-
-
-def carries_tasks(lease: Lease) -> bool:
-    """Whether tasks can run in this boost: its group exists, and it is not being reclaimed."""
-    return (
-        lease.purpose is Purpose.BOOST
-        and lease.state is LeaseState.ACTIVE
-        and lease.placement_group is not None
-        and lease.notice is None
-    )
-
-
-def boost_rooms(
-    ledger: Ledger,
-    nodes: NodeTable,
-    view: Mapping[NodeId, NodeView],
-    *,
-    target: NodeName,
-    may_use: Callable[[Lease], bool],
-    until: datetime,
-    promised: Callable[[str], list[ResourceVector]],
-) -> tuple[BoostRoom, ...]:
-    """The free room in each boost that lasts until then and that the task's owner may use: what is neither promised to
-    a task nor, as Ray shows it, in use.
-
-    The use that Ray shows may come from those same tasks: the larger of the two counts, not both.
-    """
-    found = []
-    for lease in ledger:
-        if lease.target != target or lease.expires_at < until or not carries_tasks(lease) or not may_use(lease):
-            continue
-        if lease.source not in nodes or not nodes[lease.source].alive:
-            continue
-        used, each = _used(lease, view.get(nodes[lease.source].node_id)), promised(lease.id)
-        taken = total(each)
-        free = {kind: units - max(used[kind], taken[kind]) for kind, units in lease.resources.items()}
-        parts = tuple(filter(None, map(gpu_part, each)))
-        found.append(BoostRoom(lease.id, lease.source, lease.resources, ResourceVector(free).at_least_zero(), parts))
-    return tuple(sorted(found, key=lambda room: room.id))
 
 
 def _used(lease: Lease, seen: NodeView | None) -> ResourceVector:
@@ -193,31 +148,6 @@ def load_strategies() -> tuple[str, ...]:
     return tuple(found)
 
 
-OVERDUE: Final = timedelta(seconds=30)
-"""If a gang waits longer, tasks behind it leave its nodes alone. Single tasks get their places from the queue."""
-_MOST_REASONS: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Flight:
-    """A place that was chosen and is being made."""
-
-    task: ScheduledTask
-    choices: tuple[Choice, ...]
-    predicted: Predicted
-    nodes: tuple[NodeName, ...] | None = None
-    """While others wait: all eligible nodes, the best first, since the chosen one may be earmarked for those ahead."""
-
-    @property
-    def needs(self) -> ResourceVector:
-        return ResourceVector(self.task.needs)
-
-    def in_boosts(self) -> Iterator[tuple[str, ResourceVector]]:
-        for choice in self.choices:
-            if choice.boost is not None:
-                yield choice.boost.id, self.needs
-
-
 class Chooser:
     """Decides; changes nothing but its own table."""
 
@@ -235,143 +165,57 @@ class Chooser:
         nodes: NodeTable,
         view: Mapping[NodeId, NodeView],
         waiting: Iterable[ScheduledTask],
-        flights: dict[str, Flight],
+        flights: Mapping[str, Flight],
     ) -> list[Flight]:
-        """The places that are available now. Places that are being made count as taken.
+        """The places that are available now; the reasons of the other tasks are in `refusals`."""
+        columns = self._columns(nodes, flights)
 
-        While others wait in the queue, a single task that may wait gets its lease from there, and here only room in
-        boosts.
-        """
-        columns = self.table.columns(nodes)
-        self.table.promise({task_id: (flight.needs, flight.choices) for task_id, flight in flights.items()})
-        taken, found = dict(flights), []
-        earmarked: set[NodeName] = set()
-        now = self._p.now()
-        for task in waiting:
-            if task.id in taken:
-                continue
-            rooms = self._boost_rooms(task, nodes, view, taken.values(), now)
-            sought = self._sought(task, columns, rooms, taken.values(), earmarked)
-            is_single, others_wait = task.request.count == 1, bool(self._p.sharing.waiting)
-            if is_single and others_wait and task.request.wait:
-                choices = choose_boost(sought)
-            else:
-                choices = choose_gang(sought, task.request.count)
-            if choices is None:
-                self.refusals[task.id] = self._why_not(sought, task)
-                if now - task.asked_at > OVERDUE and not is_single:
-                    earmarked |= earmarks_for(sought)
-                continue
-            order = order_of(sought) if is_single and others_wait else None
-            flight = Flight(task, choices, self._judge.of_places(task, choices, columns), order)
-            left = sought
-            for choice in choices:
-                left = promise(left, choice)
-            taken[task.id] = flight
-            found.append(flight)
+        def used(lease: Lease) -> ResourceVector:
+            return _used(lease, view.get(nodes[lease.source].node_id))
+
+        boosts = Boosts(used, self._p.config.owners_of)
+        predict = partial(self._judge.of_places, columns=columns)
+        found, without = choose_places(self._world(columns, nodes), boosts, waiting, flights, predict)
+        self.refusals |= without
         return found
 
     def orders(
-        self, nodes: NodeTable, waiting: Iterable[ScheduledTask], wanted: Container[str], flights: dict[str, Flight]
+        self, nodes: NodeTable, waiting: Iterable[ScheduledTask], wanted: Container[str], flights: Mapping[str, Flight]
     ) -> dict[str, tuple[NodeName, ...]]:
-        """For each wanted task, the eligible nodes, the best first, by its own conditions and its strategy.
+        """For each wanted task, the eligible nodes, the best first. `waiting`: all waiting tasks, in order."""
+        return orders(self._world(self._columns(nodes, flights), nodes), waiting, wanted, flights, _order)
 
-        Nodes earmarked for gangs ahead of it are left out. `waiting`: all waiting tasks, in order.
-        """
+    def may_be_on(self, task: ScheduledTask, node: NodeName, flights: Mapping[str, Flight]) -> bool:
+        """Whether the task's conditions still allow a node, after other tasks got their places."""
+        return may_be_on(self._world(self.table.last, self._p.last_seen), task, node, flights, _order)
+
+    def _columns(self, nodes: NodeTable, flights: Mapping[str, Flight]) -> NodeColumns:
         columns = self.table.columns(nodes)
         self.table.promise({task_id: (flight.needs, flight.choices) for task_id, flight in flights.items()})
-        earmarked: set[NodeName] = set()
-        found: dict[str, tuple[NodeName, ...]] = {}
-        for task in waiting:
-            if task.id in wanted:
-                found[task.id] = self._order(self._sought(task, columns, (), flights.values(), earmarked))
-            elif task.request.count > 1 and task.id not in flights and self._p.now() - task.asked_at > OVERDUE:
-                earmarked |= earmarks_for(self._sought(task, columns, (), flights.values(), earmarked))
-        return found
+        return columns
 
-    def may_be_on(self, task: ScheduledTask, node: NodeName, flights: Iterable[Flight]) -> bool:
-        """Whether the task's conditions still allow a node, after other tasks got their places."""
-        if not (task.request.near.tasks or task.request.far.tasks):
-            return True
-        return node in self._order(self._sought(task, self.table.last, (), flights, set()))
-
-    @staticmethod
-    def _order(sought: Sought) -> tuple[NodeName, ...]:
-        try:
-            return order_of(sought)
-        except Exception:
-            log.exception("a strategy failed; its task waits", strategy=str(sought.request.strategy))
-            return ()
-
-    def _boost_rooms(
-        self,
-        task: ScheduledTask,
-        nodes: NodeTable,
-        view: Mapping[NodeId, NodeView],
-        flights: Iterable[Flight],
-        now: datetime,
-    ) -> tuple[BoostRoom, ...]:
-        """Room in boosts that the task's owner may change.
-
-        An owner who may not run a program in a boost gets no task in there.
-        """
-        state = self._p.sharing.scheduling
-        owner = Principal(task.who, task.team, frozenset({Scope.LEND}))
-        in_flight = [each for flight in flights for each in flight.in_boosts()]
-
-        def may_use(lease: Lease) -> bool:
-            return may_change(owner, owned_lease(lease), self._p.config.owners_of(lease.source))
-
-        return boost_rooms(
-            self._p.ledger,
-            nodes,
-            view,
-            target=task.request.target or "",
-            may_use=may_use,
-            until=now + timedelta(seconds=task.request.duration_seconds or 0.0),
-            promised=lambda boost: [*state.inside(boost), *(needs for id_, needs in in_flight if id_ == boost)],
-        )
-
-    def _sought(
-        self,
-        task: ScheduledTask,
-        columns: NodeColumns,
-        rooms: tuple[BoostRoom, ...],
-        flights: Iterable[Flight],
-        earmarked: set[NodeName],
-    ) -> Sought:
-        return Sought(
-            task.request,
-            ResourceVector(task.needs),
-            task.request.target or "",
+    def _world(self, columns: NodeColumns, nodes: NodeTable) -> TaskWorld:
+        p = self._p
+        return TaskWorld(
             columns,
-            rooms,
-            self._peers(flights) if task.request.near.tasks or task.request.far.tasks else {},
-            frozenset(self.not_on.get(task.id, ())),
-            frozenset(earmarked),
+            nodes,
+            p.ledger.snapshot(),
+            p.ledger.usage,
+            p.teams,
+            p.sharing.scheduling.tasks,
+            p.now(),
+            self.not_on,
+            others_wait=bool(p.sharing.waiting),
         )
-
-    def _peers(self, flights: Iterable[Flight]) -> dict[str, set[NodeName]]:
-        """Where tasks have their places, or are about to: the queue may have granted one a moment ago."""
-        state = self._p.sharing.scheduling
-        found = state.peers()
-        for lease in self._p.ledger:
-            if lease.cause is Cause.SCHEDULED and (task := state.tasks.get(lease.label)) is not None and task.waits:
-                for name in (task.id, *task.request.tags):
-                    found.setdefault(name, set()).add(lease.source)
-        for flight in flights:
-            for name in (flight.task.id, *flight.task.request.tags):
-                found.setdefault(name, set()).update(choice.node for choice in flight.choices)
-        return found
-
-    def _why_not(self, sought: Sought, task: ScheduledTask) -> tuple[str, ...]:
-        reasons = [f"{node}: {why}" for node, why in refusals(sought).items()]
-        more = [f"and {len(reasons) - _MOST_REASONS} more nodes"] if len(reasons) > _MOST_REASONS else []
-        if task.request.count > 1:
-            fit = len(places_for(sought, task.request.count))
-            reasons = [f"only {fit} of {task.request.count} fit, and a gang is placed all or nothing", *reasons]
-        return (*reasons[:_MOST_REASONS], *more)
 
     def forget(self, task_id: str) -> None:
         self.not_on.pop(task_id, None)
         self.refusals.pop(task_id, None)
+
+
+def _order(sought: Sought) -> tuple[NodeName, ...]:
+    try:
+        return order_of(sought)
+    except Exception:
+        log.exception("a strategy failed; its task waits", strategy=str(sought.request.strategy))
+        return ()

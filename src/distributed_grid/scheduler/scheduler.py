@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import lent_resources
-from distributed_grid.decide.capacity.feasibility import has_room
+from distributed_grid.decide.capacity.feasibility import has_room, without_work
 from distributed_grid.decide.leases.ownership import check_may_change, owned_task
+from distributed_grid.decide.scheduler.asks import ask_for
 from distributed_grid.decide.scheduler.strategies import strategy_named
 from distributed_grid.errors import InvalidRequest, TargetNotFound
 from distributed_grid.leases.rules import rules_for
@@ -31,7 +32,7 @@ from distributed_grid.model.scheduling import (
 from distributed_grid.model.series import RunTimes
 from distributed_grid.monitoring.collector import Collector
 from distributed_grid.queue.service import BoostService
-from distributed_grid.scheduler.flights import Flights, TaskBook, TaskLeases, ask_for
+from distributed_grid.scheduler.flights import Flights, TaskBook, TaskLeases
 from distributed_grid.scheduler.outcomes import Judge
 from distributed_grid.scheduler.placement import Chooser, load_strategies
 
@@ -49,7 +50,7 @@ async def task_for(p: EngineContext, request: SchedulingRequest, *, who: str, te
     if target is None:
         raise TargetNotFound("The cluster has no head to schedule for", try_next="Name a target.")
     task = ScheduledTask(request, {}, p.now(), who, team)
-    ask = ask_for(p.config, task)
+    ask = ask_for(task, fractional_gpus=p.config.resource_sharing.fractional_gpus)
     needs = lent_resources(ask, Delivery.RESERVE, rules_for(p, ask).companions)
     return replace(task, needs=dict(needs.items()))
 
@@ -70,11 +71,10 @@ async def let_the_view_catch_up(p: EngineContext, task: ScheduledTask) -> None:
         node = (await p.look_to_decide()).get(task.request.target or "")
         if node is None or not node.alive:
             return
-        usage = p.ledger.usage
-        if has_room(node, ResourceVector(task.needs), usage, NO_HEADROOM, is_own=True):
+        usage, needs = p.ledger.usage, ResourceVector(task.needs)
+        if has_room(node, needs, usage, NO_HEADROOM, is_own=True):
             return
-        idle = {kind: node.base[kind] + usage.moved_in(node.name, kind) for kind in task.needs}
-        if any(units > idle[kind] - usage.taken(node.name, kind) for kind, units in task.needs.items()):
+        if not has_room(without_work(node), needs, usage, NO_HEADROOM, is_own=True):
             return  # it would not fit there even if nothing ran
         await asyncio.sleep(_LOOK_AGAIN_S)
 
