@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
+from distributed_grid.decide.leases.lifecycle import lease_from
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.answers import considered
 from distributed_grid.errors import NoCapacity, UnknownResource
@@ -132,7 +133,14 @@ def begin_grant(p: EngineContext, plan: Grant, nodes: NodeTable, lease_id: str |
     There must be no await between making the plan from these nodes and this call; otherwise another request could take
     the same capacity.
     """
-    lease = _lease(p, plan, lease_id or new_id())
+    sharing = p.config.resource_sharing
+    lease = lease_from(
+        plan,
+        lease_id or new_id(),
+        p.now(),
+        grace_s=sharing.grace_seconds,
+        on_grace_end=OnGraceEnd(sharing.on_grace_end),
+    )
     p.reasons[lease.id] = _reasons(p, plan, nodes)
     return p.ledger.add(lease)
 
@@ -169,27 +177,6 @@ def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[NodeVerdic
     some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
     found = considered(plan.ask, some, p.ledger.usage, rules_for(p, plan.ask), chosen=plan.source)
     return considered_dicts(plan.ask.kind, found)
-
-
-def _lease(p: EngineContext, plan: Grant, lease_id: str) -> Lease:
-    ask, now = plan.ask, p.now()
-    sharing = p.config.resource_sharing
-    return Lease(
-        id=lease_id,
-        source=plan.source,
-        resources=plan.resources,
-        delivery=plan.delivery,
-        delivery_reason=plan.delivery_reason,
-        state=LeaseState.GRANTING,
-        allocated_at=now,
-        expires_at=now + timedelta(seconds=ask.duration_s),
-        warnings=plan.warnings,
-        **ask.terms
-        | {
-            "grace_s": sharing.grace_seconds if ask.grace_s is None else ask.grace_s,
-            "on_grace_end": ask.on_grace_end or OnGraceEnd(sharing.on_grace_end),
-        },
-    )
 
 
 async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:

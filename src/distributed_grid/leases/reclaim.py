@@ -7,16 +7,14 @@ the end of the grace period, as the waiting request was promised.
 `leases/notices.py` delivers the notices.
 """
 
-from dataclasses import replace
-from datetime import timedelta
-
+from distributed_grid.decide.leases.lifecycle import Take, could_come, is_notice_over, must_leave, reclaim_of
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import ending_of
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.lease_changes import Checkpointed, NoticeGiven, Promised, as_returned
-from distributed_grid.model.leases import Lease, LeaseState, Notice
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, node_named
 from distributed_grid.model.notices import Reply
 from distributed_grid.model.requests import Waiting
@@ -51,38 +49,26 @@ def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, unit
     current = p.ledger.get(lease.id)
     if current is None:
         return as_returned(lease)
-    if current.state is LeaseState.RELEASING:
-        # It winds down already, and now its capacity is needed. Its reason and deadline stay.
-        before = current.ending or ending
-        claimant = before.claimant or ending.claimant
-        waited_for = p.ledger.apply(current, Promised(replace(before, claimant=claimant)))
-        _record(p, f"{current.describe()}: {reason}", waited_for, ending.by)
-        p.something_changed()
-        return waited_for
-    if current.state is not LeaseState.ACTIVE:
-        return current
-    wanted = _can_come(current, units)
-    part = "" if wanted == current.units else f"{describe(current.kind, wanted)} of "
-    what = f"{part}{current.describe()}"
-    if current.reclaim_hook is None or current.grace_s <= 0:
-        winding = take(p, current, wanted, reason, ending)
-        _record(p, f"{what}: {reason}", winding, ending.by)
-        return winding
-    if current.notice is not None and current.notice.units >= wanted:
-        return current
-    now = p.now()
-    notice = Notice(wanted, reason, now, now + timedelta(seconds=current.grace_s / 2))
-    if current.notice is not None:  # a larger notice gives the holder no more time
-        notice = replace(current.notice, units=wanted, reason=reason)
-    notified = p.ledger.apply(current, NoticeGiven(notice, ending))
-    fault_point(Point.NOTICE_GIVEN)
-    _record(p, f"{what}: {reason}; taken back at {stamp(notice.deadline)} unless released", notified, ending.by)
+    match reclaim_of(current, units, reason, ending, p.now()):
+        case None:
+            return current
+        case Promised() as change:
+            asked, message = p.ledger.apply(current, change), f"{current.describe()}: {reason}"
+        case Take(wanted):
+            asked = take(p, current, wanted, reason, ending)
+            message = f"{_part(current, wanted)}: {reason}"
+        case NoticeGiven(notice) as change:
+            asked = p.ledger.apply(current, change)
+            fault_point(Point.NOTICE_GIVEN)
+            until = stamp(notice.deadline)
+            message = f"{_part(current, notice.units)}: {reason}; taken back at {until} unless released"
+    p.journal.note("reclaim_asked", message, lease=asked, node=asked.target, who=ending.by, ending=ending_of(asked))
     p.something_changed()
-    return notified
+    return asked
 
 
-def _record(p: EngineContext, message: str, lease: Lease, by: str) -> None:
-    p.journal.note("reclaim_asked", message, lease=lease, node=lease.target, who=by, ending=ending_of(lease))
+def _part(lease: Lease, units: int) -> str:
+    return f"{'' if units == lease.units else f'{describe(lease.kind, units)} of '}{lease.describe()}"
 
 
 def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
@@ -97,11 +83,10 @@ def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending
 
 def take_what_is_due(p: EngineContext) -> bool:
     """Take what holders have not given up by the end of their notices. True: the ledger changed; the caller commits."""
-    now = p.now()
-    due = [lease for lease in p.ledger if lease.notice is not None and lease.notice.deadline <= now]
+    due = [lease for lease in p.ledger if is_notice_over(lease, p.now())]
     for lease in due:
         assert lease.notice is not None
-        take(p, lease, _can_come(lease, lease.notice.units), lease.notice.reason)
+        take(p, lease, could_come(lease, lease.notice.units), lease.notice.reason)
     return bool(due)
 
 
@@ -134,13 +119,6 @@ def note_checkpoint(p: EngineContext, lease: Lease, *, who: str) -> Lease:
     return saved
 
 
-def _can_come(lease: Lease, units: int | None) -> int:
-    """How much of a lease to take when `units` are needed: a placement group cannot shrink."""
-    if units is None or not lease.delivery.can_split:
-        return lease.units
-    return max(1, min(units, lease.units))
-
-
 async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, who: str = "grid") -> list[Lease]:
     """Take the node out of sharing; returns the leases that are reclaimed because of it."""
     grace = None if grace_s is None else grace_period(grace_s, p.longest_grace_s)
@@ -166,7 +144,7 @@ def reclaim_from_cordoned(p: EngineContext) -> bool:
         _reclaim_from(p, name, lease, "grid")
         for name in sorted(p.sharing.cordoned)
         for lease in p.ledger
-        if name in (lease.source, lease.target) and lease.state is LeaseState.ACTIVE and lease.notice is None
+        if must_leave(lease, (name,))
     ]
     return bool(reclaimed)
 

@@ -8,6 +8,7 @@ import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid.decide.leases.lifecycle import is_expired, is_lost_with, pressure_on
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group, holders_in_words
@@ -22,7 +23,7 @@ from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.lease_changes import Delivered, GroupLost, NodeLost, Regrouped, Resumed
-from distributed_grid.model.leases import Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
 from distributed_grid.model.roles.runs import RunId
@@ -49,7 +50,7 @@ async def repair_reservations(p: EngineContext) -> None:
     if fallen:
         await p.look()  # a source may have gone, or come back, since the turn began
     for lease in fallen:
-        if _still_active(p, lease) and lease.source in p.observer.naming.raylets:  # else it is not back, or soon lost
+        if p.ledger.active(lease) and lease.source in p.observer.naming.raylets:  # else it is not back, or soon lost
             await without_remnant(p, groups.get(lease.group_name))
             await _reserve_again(p, lease)
 
@@ -69,7 +70,7 @@ async def without_remnant(p: EngineContext, group: Group | None) -> str | None:
 
 async def _reserve_again(p: EngineContext, lease: Lease) -> None:
     group = await p.applier.reserve(lease)
-    current = _still_active(p, lease)
+    current = p.ledger.active(lease)
     if current is None:
         if group is not None:  # it was released while its group was made
             await p.applier.remove_group(lease.delivery, group)
@@ -85,14 +86,9 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
 
 def _keep(p: EngineContext, lease: Lease, group_id: str) -> None:
     """Record the group of a lease that may have been renewed meanwhile."""
-    if (current := _still_active(p, lease)) is not None:
+    if (current := p.ledger.active(lease)) is not None:
         p.ledger.apply(current, Regrouped(group_id))
         p.commit_soon()
-
-
-def _still_active(p: EngineContext, lease: Lease) -> Lease | None:
-    current = p.ledger.get(lease.id)
-    return current if current is not None and current.state is LeaseState.ACTIVE else None
 
 
 def _reserved(p: EngineContext) -> list[Lease]:
@@ -247,14 +243,12 @@ class Reconciler:
         }
         changed = False
         for lease in p.ledger:
-            missing = sorted({lease.source, lease.target} & gone)
-            if not missing or lease.state in (LeaseState.LOST, LeaseState.GRANTING):
+            if not is_lost_with(lease, gone):
                 continue
-            if not lease.delivery.needs_target and lease.source not in gone:
-                continue
-            why, ending = f"{missing[0]} left the cluster", Ending(EndCause.LOST, "grid")
+            missing = min(lease.needed_nodes & gone)
+            why, ending = f"{missing} left the cluster", Ending(EndCause.LOST, "grid")
             lost = p.ledger.apply(lease, NodeLost(why, now, ending))
-            p.journal.note("lost", f"{lost.describe()}: {why}", lease=lost, node=missing[0])
+            p.journal.note("lost", f"{lost.describe()}: {why}", lease=lost, node=missing)
             changed = True
         if changed:
             await p.try_commit()
@@ -298,7 +292,7 @@ class Reconciler:
 
     async def _end_expired(self) -> None:
         p = self._p
-        due = [lease for lease in p.ledger if lease.state is LeaseState.ACTIVE and lease.expires_at <= p.now()]
+        due = [lease for lease in p.ledger if is_expired(lease, p.now())]
         for lease in due:
             # A lease with a notice keeps its deadline and the ending that the notice stated.
             begin_release(p, lease, "expired", ending=lease.ending or Ending(EndCause.EXPIRED, "grid"))
@@ -377,14 +371,10 @@ class Reconciler:
         self._missing = missing
 
     async def _press(self, lease: Lease, convergence: Convergence) -> bool:
-        """At the end of the grace period, do what the lease says. True: let no new work start on the target.
-
-        If the capacity is needed elsewhere, no new work starts from the beginning of the release.
-        """
+        """Report what holds the capacity, and end it if that is due. True: let no new work start on the target."""
         p = self._p
         now = p.now()
         units = convergence.growth.outstanding.get(lease.id, lease.units)
-        over = now - (lease.release_asked_at or now) >= timedelta(seconds=lease.grace_s)
         reported_at = self._reported_at.get(lease.id)
         if reported_at is None or now - reported_at >= _TELL_EVERY:
             self._reported_at[lease.id] = now
@@ -401,9 +391,9 @@ class Reconciler:
             if holders and is_due:
                 self._held[lease.id] = now, message
                 p.journal.note("held", f"{lease.describe()}: {message}", lease=lease, node=lease.target)
-        at_the_end = lease.at_deadline
+        pressure = pressure_on(lease, now)
         # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.
-        if over and at_the_end is OnGraceEnd.KILL and lease.target in self._gated:
+        if pressure.kills and lease.target in self._gated:
             last = self._killed_at.get(lease.id)
             if last is None or now - last >= _KILL_EVERY:
                 self._killed_at[lease.id] = now
@@ -414,4 +404,4 @@ class Reconciler:
                         lease=lease,
                         node=lease.target,
                     )
-        return lease.is_reclaimed or (over and at_the_end in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))
+        return pressure.gates

@@ -8,14 +8,15 @@ import uuid
 from datetime import datetime
 from typing import Final
 
+from distributed_grid.decide.leases.lifecycle import GroupEnd, group_end, may_have_grace, release_of
 from distributed_grid.errors import InvalidAmount, Refused
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases import grant
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, ending_of
-from distributed_grid.model.endings import ENDING_S, EndCause, Ending, what_happens_then
-from distributed_grid.model.lease_changes import GraceChanged, Reclaimed, ReleaseAsked, Returned, as_returned
+from distributed_grid.model.endings import EndCause, Ending, what_happens_then
+from distributed_grid.model.lease_changes import GraceChanged, Returned, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.resources import amount_of, describe, units_of
 from distributed_grid.model.times import stamp
@@ -84,22 +85,9 @@ def begin_release(
     is_reclaimed: bool | None = None,
     ending: Ending | None = None,
 ) -> Lease:
-    """Mark a lease as winding down. The caller commits.
-
-    `is_reclaimed`: whether the capacity is needed elsewhere; by default, whether the holder has a notice. An answer to
-    the notice gains no time: the grace period began with the notice. `ending`: why, by whom and for whom; by default,
-    as the notice said, else that `who` released it.
-    """
-    now = p.now()
-    is_reclaimed = lease.notice is not None if is_reclaimed is None else is_reclaimed
-    grace_s = lease.grace_s if grace_s is None else grace_s
-    if is_reclaimed and lease.notice is not None:
-        spent_s = (now - lease.notice.asked_at).total_seconds()
-        grace_s = max(0.0, min(grace_s, lease.grace_s - spent_s))
-    change = Reclaimed if is_reclaimed else ReleaseAsked
-    winding = p.ledger.apply(
-        lease, change(reason, now, grace_s, ending or lease.ending or Ending(EndCause.RELEASED, who))
-    )
+    """Mark a lease as winding down, as `release_of` says. The caller commits."""
+    change = release_of(lease, reason, p.now(), by=who, grace_s=grace_s, is_reclaimed=is_reclaimed, ending=ending)
+    winding = p.ledger.apply(lease, change)
     shown, then = ending_of(winding), ""
     if shown is not None and winding.deadline is not None and winding.grace_s > 0:
         then = f"; {what_happens_then(shown, stamp(winding.deadline))}"
@@ -119,7 +107,7 @@ def change_grace(p: EngineContext, lease: Lease, grace_s: float, *, who: str) ->
 
     A lease that another request waits for keeps its deadline or gets an earlier one, never a later one.
     """
-    if grace_s == lease.grace_s or (lease.is_promised and grace_s > lease.grace_s):
+    if not may_have_grace(lease, grace_s):
         return lease
     if lease.is_winding_down:
         message = f"{lease.describe()}: the grace period is {grace_s:g} s, not {lease.grace_s:g} s"
@@ -161,17 +149,19 @@ async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bo
     if lease.held_by is None:
         return True
     now = p.now()
-    left_s = ((lease.deadline or now) - now).total_seconds()
     holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
-    if left_s > 0 and (holders or lease.is_inhabited(now)):
-        who = holders[0].describe() if holders else _who_is_inside(lease, now)
-        p.notes[lease.id] = (f"in use: {who}; terminated in {left_s:.0f} s",)
-        return False
-    if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
-        p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)  # by its launcher
-        return False
-    await p.applier.remove_group(lease.delivery, lease.held_by, in_use=bool(holders))
-    return True
+    match group_end(lease, now, is_in_use=bool(holders)):
+        case GroupEnd.IN_USE:
+            left_s = ((lease.deadline or now) - now).total_seconds()
+            who = holders[0].describe() if holders else _who_is_inside(lease, now)
+            p.notes[lease.id] = (f"in use: {who}; terminated in {left_s:.0f} s",)
+            return False
+        case GroupEnd.BEING_ENDED:
+            p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)
+            return False
+        case GroupEnd.OVER:
+            await p.applier.remove_group(lease.delivery, lease.held_by, in_use=bool(holders))
+            return True
 
 
 def _who_is_inside(lease: Lease, now: datetime) -> str:

@@ -1,0 +1,170 @@
+"""The life of a lease, from its grant to its return: which change is due, and what it says.
+
+`model/lease_changes.py` has the changes that are legal; `leases/` carries out what is decided here.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from distributed_grid.model.endings import ENDING_S, EndCause, Ending
+from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked
+from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.plans import Grant
+
+
+def lease_from(plan: Grant, lease_id: str, now: datetime, *, grace_s: float, on_grace_end: OnGraceEnd) -> Lease:
+    """The lease that a grant becomes. `grace_s` and `on_grace_end` apply where the request says nothing."""
+    ask = plan.ask
+    return Lease(
+        id=lease_id,
+        source=plan.source,
+        resources=plan.resources,
+        delivery=plan.delivery,
+        delivery_reason=plan.delivery_reason,
+        state=LeaseState.GRANTING,
+        allocated_at=now,
+        expires_at=now + timedelta(seconds=ask.duration_s),
+        warnings=plan.warnings,
+        **ask.terms
+        | {
+            "grace_s": grace_s if ask.grace_s is None else ask.grace_s,
+            "on_grace_end": ask.on_grace_end or on_grace_end,
+        },
+    )
+
+
+# -- what is due -----------------------------------------------------------------------------------------------
+
+
+def is_expired(lease: Lease, now: datetime) -> bool:
+    return lease.state is LeaseState.ACTIVE and lease.expires_at <= now
+
+
+def is_notice_over(lease: Lease, now: datetime) -> bool:
+    return lease.notice is not None and lease.notice.deadline <= now
+
+
+def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
+    """Whether it is still to be reclaimed because a node is cordoned."""
+    is_asked = lease.state is not LeaseState.ACTIVE or lease.notice is not None
+    return not is_asked and not {lease.source, lease.target}.isdisjoint(cordoned)
+
+
+def is_lost_with(lease: Lease, gone: Collection[NodeName]) -> bool:
+    """Whether these nodes take it with them. A grant under way finds out by itself."""
+    is_settled = lease.state not in (LeaseState.LOST, LeaseState.GRANTING)
+    return is_settled and not lease.needed_nodes.isdisjoint(gone)
+
+
+# -- release and reclaim ---------------------------------------------------------------------------------------
+
+
+def release_of(
+    lease: Lease,
+    reason: str,
+    now: datetime,
+    *,
+    by: str,
+    grace_s: float | None = None,
+    is_reclaimed: bool | None = None,
+    ending: Ending | None = None,
+) -> ReleaseAsked | Reclaimed:
+    """The change with which a lease begins to wind down.
+
+    `is_reclaimed`: whether the capacity is needed elsewhere; by default, whether the holder has a notice. An answer to
+    the notice gains no time: the grace period began with the notice. `ending`: why, by whom and for whom; by default,
+    as the notice said, else that `by` released it.
+    """
+    is_reclaimed = lease.notice is not None if is_reclaimed is None else is_reclaimed
+    grace_s = lease.grace_s if grace_s is None else grace_s
+    if is_reclaimed and lease.notice is not None:
+        spent_s = (now - lease.notice.asked_at).total_seconds()
+        grace_s = max(0.0, min(grace_s, lease.grace_s - spent_s))
+    change = Reclaimed if is_reclaimed else ReleaseAsked
+    return change(reason, now, grace_s, ending or lease.ending or Ending(EndCause.RELEASED, by))
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """So much of the lease winds down now, without a notice."""
+
+    units: int
+
+
+def reclaim_of(
+    lease: Lease, units: int | None, reason: str, ending: Ending, now: datetime
+) -> Take | NoticeGiven | Promised | None:
+    """What a reclaim of a lease, or of `units` of it, does. None: nothing that is not done already.
+
+    A holder with a reclaim hook gets a notice first, and half of its grace period to give the amount up by itself. A
+    lease that winds down anyway keeps its reason and its deadline, and is promised from now on.
+    """
+    if lease.state is LeaseState.RELEASING:
+        before = lease.ending or ending
+        return Promised(replace(before, claimant=before.claimant or ending.claimant))
+    if lease.state is not LeaseState.ACTIVE:
+        return None
+    wanted = could_come(lease, units)
+    if lease.reclaim_hook is None or lease.grace_s <= 0:
+        return Take(wanted)
+    if lease.notice is None:
+        notice = Notice(wanted, reason, now, now + timedelta(seconds=lease.grace_s / 2))
+    elif lease.notice.units < wanted:  # a larger notice gives the holder no more time
+        notice = replace(lease.notice, units=wanted, reason=reason)
+    else:
+        return None
+    return NoticeGiven(notice, ending)
+
+
+def could_come(lease: Lease, units: int | None) -> int:
+    """How much of a lease to take when `units` are needed: a placement group cannot shrink."""
+    if units is None or not lease.delivery.can_split:
+        return lease.units
+    return max(1, min(units, lease.units))
+
+
+def may_have_grace(lease: Lease, grace_s: float) -> bool:
+    """Whether the grace period may become this long; that of promised capacity only becomes shorter."""
+    return grace_s < lease.grace_s or (grace_s > lease.grace_s and not lease.is_promised)
+
+
+# -- the end of the grace period -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """What is done to work that still uses a transfer which winds down."""
+
+    gates: bool = False
+    """No new work starts on the target."""
+    kills: bool = False
+    """The youngest work ends."""
+
+
+def pressure_on(lease: Lease, now: datetime) -> Pressure:
+    """At the end of its grace period, what the lease says. If it is reclaimed, it is gated from the beginning."""
+    is_over = now >= lease.grace_ends(lease.release_asked_at or now)
+    then = lease.at_deadline
+    gates = lease.is_reclaimed or (is_over and then in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))
+    return Pressure(gates, kills=is_over and then is OnGraceEnd.KILL)
+
+
+class GroupEnd(Enum):
+    """Whether the group of a reservation that winds down may be removed."""
+
+    IN_USE = "in use"  # until its deadline
+    BEING_ENDED = "being ended"  # the launcher of the program inside ends it
+    OVER = "over"
+
+
+def group_end(lease: Lease, now: datetime, *, is_in_use: bool) -> GroupEnd:
+    """`is_in_use`: Ray's tasks or actors run in it."""
+    left_s = ((lease.deadline or now) - now).total_seconds()
+    if left_s > 0 and (is_in_use or lease.is_inhabited(now)):
+        return GroupEnd.IN_USE
+    if left_s > -ENDING_S and lease.state is not LeaseState.LOST and lease.programs_at(now):
+        return GroupEnd.BEING_ENDED
+    return GroupEnd.OVER
