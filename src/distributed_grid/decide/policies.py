@@ -1,11 +1,15 @@
 """The policies, as numbers: one row each. Nothing else in the code knows their names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Headroom
 from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.series import Forecast
+
+NOTHING_EXPECTED: Final[Mapping[tuple[NodeName, str], Forecast]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,25 @@ POLICIES: Final[Mapping[SharingPolicy, PolicyNumbers]] = {
 }
 
 
-def headroom_under(policy: SharingPolicy, excess_threshold: float) -> Headroom:
-    """The headroom of a lender under a policy, as long as nothing is forecast."""
+def numbers_under(policy: SharingPolicy, excess_threshold: float, min_hold_s: float | None = None) -> PolicyNumbers:
+    """A policy's numbers; the configured ones go before its own."""
+    found = POLICIES[policy]
+    if found.headroom_of_base is None:
+        found = replace(found, headroom_of_base=excess_threshold)
+    return found if min_hold_s is None else replace(found, min_hold_s=min_hold_s)
+
+
+def headroom_under(
+    policy: SharingPolicy,
+    excess_threshold: float,
+    expected: Mapping[tuple[NodeName, str], Forecast] = NOTHING_EXPECTED,
+) -> Headroom:
+    """The headroom of a lender under a policy. `expected`: what nodes will use while a lease lasts, if forecast."""
     numbers = POLICIES[policy]
     of_base = None if numbers.foresees else numbers.headroom_of_base
-    return Headroom(str(policy), excess_threshold if of_base is None else of_base, numbers.headroom_of_idle)
+    found = Headroom(str(policy), excess_threshold if of_base is None else of_base, numbers.headroom_of_idle)
+    if not numbers.foresees or not expected:
+        return found
+    # Until there is an interval, keep as much as `balanced` would.
+    foreseen = {key: one.high if one.enough_history else one.value + excess_threshold for key, one in expected.items()}
+    return replace(found, of_base=0.0, foreseen=foreseen)

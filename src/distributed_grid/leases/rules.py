@@ -1,8 +1,6 @@
 """The rules in force: the configuration, and what commands have changed since. Changes survive restarts."""
 
-from dataclasses import replace
-
-from distributed_grid.decide.policies import POLICIES, PolicyNumbers, headroom_under
+from distributed_grid.decide.policies import POLICIES, PolicyNumbers, headroom_under, numbers_under
 from distributed_grid.decide.queue.claims import charged
 from distributed_grid.errors import SharingDisabled
 from distributed_grid.leases.state import EngineContext
@@ -59,12 +57,9 @@ def rules_of_one_look(p: EngineContext) -> RulesFor:
 
 def numbers(p: EngineContext) -> PolicyNumbers:
     """The policy's numbers, with the configuration's overrides."""
-    sharing, found = p.config.resource_sharing, POLICIES[p.sharing.policy]
-    if found.headroom_of_base is None:
-        found = replace(found, headroom_of_base=float(sharing.thresholds.excess_threshold))
-    if sharing.min_hold_seconds is not None:
-        found = replace(found, min_hold_s=float(sharing.min_hold_seconds))
-    return found
+    sharing = p.config.resource_sharing
+    hold_s = None if sharing.min_hold_seconds is None else float(sharing.min_hold_seconds)
+    return numbers_under(p.sharing.policy, float(sharing.thresholds.excess_threshold), hold_s)
 
 
 def _why_no_transfers(p: EngineContext) -> str | None:
@@ -75,18 +70,12 @@ def _why_no_transfers(p: EngineContext) -> str | None:
 
 def _headroom(p: EngineContext, ask: Ask) -> Headroom:
     excess = float(p.config.resource_sharing.thresholds.excess_threshold)
-    found = headroom_under(p.sharing.policy, excess)
     if p.forecast is None or not POLICIES[p.sharing.policy].foresees:
-        return found
-    foreseen: dict[tuple[str, str], float] = {}
+        return headroom_under(p.sharing.policy, excess)
     horizon = min(ask.duration_s, _LONGEST_HORIZON_S)
-    for name in p.observer.naming.raylets:
-        for kind in BUILT_IN:
-            expected = p.forecast(name, kind, horizon)
-            # Until there is an interval, keep as much as `balanced` would.
-            if expected is not None:
-                foreseen[name, kind] = expected.high if expected.enough_history else expected.value + excess
-    return replace(found, of_base=0.0, foreseen=foreseen) if foreseen else found
+    found = {(n, kind): p.forecast(n, kind, horizon) for n in p.observer.naming.raylets for kind in BUILT_IN}
+    expected = {key: forecast for key, forecast in found.items() if forecast is not None}
+    return headroom_under(p.sharing.policy, excess, expected)
 
 
 def charge(p: EngineContext) -> None:

@@ -13,14 +13,13 @@ from typing import Final, Protocol
 
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import ordered
-from distributed_grid.decide.queue.preemption import Preemption
+from distributed_grid.decide.queue.preemption import Preemption, patient_for
 from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
 from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
 from distributed_grid.leases.reclaim import preempted_by, reclaim
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.loops import Loop
-from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.requests import Waiting
@@ -30,7 +29,6 @@ _HASTY_S: Final = 0.05
 _SOON_S: Final = 0.25
 _CALM_S: Final = 1.0
 _CALM_AFTER: Final = timedelta(minutes=1)
-_AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
 # Capacity that has just returned may not be visible yet: no lease yields for what is free already.
 _SEEN_AFTER: Final = timedelta(seconds=1)
 
@@ -252,12 +250,13 @@ class Queue:
         if plan.at > now:
             return False
         if self._may_not_be_seen(waiting.id, now):
-            self._be_patient(waiting, now + _SEEN_AFTER)  # a later round sees what became of that
+            if waiting.until is not None:  # a later round sees what became of that
+                self._keep(replace(waiting, until=max(waiting.until, now + _SEEN_AFTER)))
             return False
         self._preemption_waits.pop(waiting.id, None)
         for victim in plan.victims:
             reclaim(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
-        self._be_patient(waiting, plan.back_by + _AFTER_GRACE)
+        self._keep(patient_for(waiting, plan))
         return True
 
     def _may_not_be_seen(self, request_id: str, now: datetime) -> bool:
@@ -269,10 +268,10 @@ class Queue:
             return False
         return now < self._preemption_waits.setdefault(request_id, now) + 2 * _SEEN_AFTER
 
-    def _be_patient(self, waiting: Waiting, until: datetime) -> None:
-        """Extend a request's wait, so that capacity that is on its way to it is not lost."""
-        if waiting.until is not None and waiting.id in self._p.sharing.waiting:
-            self._p.sharing.waiting[waiting.id] = replace(waiting, until=max(waiting.until, until))
+    def _keep(self, waiting: Waiting) -> None:
+        """Let it wait on as it is now, unless it waits no more."""
+        if waiting.id in self._p.sharing.waiting:
+            self._p.sharing.waiting[waiting.id] = waiting
 
     async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
         over = [each for each in self._p.sharing.waiting.values() if each.is_over(now)]

@@ -4,7 +4,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import short_of
@@ -24,12 +25,13 @@ from distributed_grid.decide.queue.claims import (
     yields_to,
 )
 from distributed_grid.decide.queue.victims import LenderPreemption, Standing, fewest, needed_of, trimmed
+from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.teams import DEFAULT_TEAM, Teams
 
@@ -60,6 +62,17 @@ class Preemption:
     def back_by(self) -> datetime:
         """When the last of it is back: a reclaimed lease ends with its grace period, whatever its work does."""
         return max(_back_by(victim, self.at) for victim in self.victims)
+
+
+AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
+"""How long after the last grace period capacity may take to be there: programs get a moment to end."""
+
+
+def patient_for(waiting: Waiting, preemption: Preemption) -> Waiting:
+    """The request, which waits at least until the capacity that yields to it is there: it must not be lost."""
+    if waiting.until is None:
+        return waiting
+    return replace(waiting, until=max(waiting.until, preemption.back_by + AFTER_GRACE))
 
 
 _Choice = tuple[NodeName, tuple[Lease, ...], tuple[Lease, ...], LenderPreemption]
