@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape, snapshot
+from builders import waits as in_queue
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
 from distributed_grid.decide.policies import POLICIES
+from distributed_grid.decide.rebalance.observed import kinds_asked
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import suggest
 from distributed_grid.model.demand import Demand, Shape
@@ -506,6 +508,14 @@ def test_a_node_with_waiting_work_lends_only_what_that_work_does_not_need(count:
     waiting = demand(shape("gpu1", gpu=1, cpu=3), *nodes, count=count)
     (borrow,) = Round(nodes=nodes, use=hot("gpu-master"), demand=(waiting,)).after(3)
     assert isinstance(borrow, Borrow) and borrow.ask.source == lender
+
+
+def test_a_request_for_several_kinds_keeps_grid_off_all_of_them() -> None:
+    pressed = Round(use=hot("gpu-master"))
+    queue = [in_queue(kind=GPU, amount=1, along=((CPU, 4 * scale(CPU)),))]
+
+    assert kinds_asked(queue) == {GPU, CPU}
+    assert replace(pressed, queued=kinds_asked(queue)).after(9) == ()
 
 
 def test_while_people_wait_for_a_kind_grid_takes_none_of_it() -> None:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.monitoring.trends import Trend
+from distributed_grid.decide.rebalance.observed import kinds_asked
 from distributed_grid.decide.rebalance.round import OWN_LEASE_S, Forecasts, Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, Suggestion, suggest
 from distributed_grid.errors import GridError
@@ -248,7 +249,7 @@ class Rebalancing:
             mode=p.sharing.mode,
             now=p.now(),
             forecasts=self._forecasts(nodes) if numbers(p).foresees else {},
-            queued=frozenset(waiting.ask.kind for waiting in p.sharing.waiting.values()),
+            queued=kinds_asked(p.sharing.waiting.values()),
             teams=p.teams,
         )
 

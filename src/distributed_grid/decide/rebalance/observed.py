@@ -23,7 +23,7 @@ from distributed_grid.model.leases import Cause, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Renew, Return, Rules
 from distributed_grid.model.policies import SharingMode
-from distributed_grid.model.requests import Ask
+from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, describe, scale
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -179,6 +179,11 @@ class Observed:
             and not lease.is_winding_down
             and (not causes or lease.cause in causes)
         ]
+
+
+def kinds_asked(queue: Iterable[Waiting]) -> frozenset[str]:
+    """Every kind that a waiting request states, whichever of them it lacks."""
+    return frozenset(kind for waiting in queue for kind, _ in waiting.ask.asked)
 
 
 def is_own(lease: Lease) -> bool:
