@@ -1,9 +1,11 @@
 """A lease is renewed in time, also over a while without the controller, and not after its end."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from builders import NOON, lease
 
 from distributed_grid.client.lease_keeper import LeaseKeeper, WatchedLease
 from distributed_grid.errors import BoostNotFound, GridError, NotRenewable, Unavailable
@@ -138,3 +140,9 @@ def test_a_lease_is_renewed_by_its_id_unless_it_is_asked_back_or_gone() -> None:
     lease.take_in(a_boost("lost"))
     lease.keep(renewed.append)
     assert renewed == ["b1", "b1"]
+
+
+def test_the_controller_renews_a_moved_processs_lease_when_a_keeper_would() -> None:
+    moved = lease(duration_s=600.0, expires_at=NOON + timedelta(seconds=600))
+    keeper = LeaseKeeper(moved.duration_s, lambda: 0.0)
+    assert moved.renewal_due == NOON + timedelta(seconds=keeper.pause_s)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distributed_grid.errors import GridError, NotFound, Refused
 from distributed_grid.loops import log_failure
 from distributed_grid.model.endings import why_it_ends
-from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.leases import RENEWED_AFTER, LeaseState
 from distributed_grid.model.times import parse_instant
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LeaseKeeper:
-    """Keeps one lease alive: it is renewed after each third of its length.
+    """Keeps one lease alive: it is renewed after each third of its length (`RENEWED_AFTER`).
 
     A lease that is gone or being returned is renewed no more: `ended` says why. While the controller is away, the
     keeper tries more often, since the lease lasts a while.
@@ -26,7 +26,7 @@ class LeaseKeeper:
 
     def __init__(self, length_s: float, clock: Callable[[], float] | None = None) -> None:
         self._length_s, self._clock = length_s, clock or time.monotonic
-        self._due_at = self._clock() + length_s / 3
+        self._due_at = self._clock() + length_s * RENEWED_AFTER
         self.ended: GridError | None = None
 
     @property
@@ -45,7 +45,7 @@ class LeaseKeeper:
         except Exception as error:  # noqa: BLE001 - the lease lasts a while, so it is tried again
             self._failed(error)
         else:
-            self._due_at = self._clock() + self._length_s / 3
+            self._due_at = self._clock() + self._length_s * RENEWED_AFTER
 
     async def keep(self, call: Callable[[], Awaitable[object]]) -> GridError:
         """Renew it whenever it is due, until it ends; returns why it ended."""
@@ -56,7 +56,7 @@ class LeaseKeeper:
             except Exception as error:  # noqa: BLE001 - as in `renew`
                 self._failed(error)
             else:
-                self._due_at = self._clock() + self._length_s / 3
+                self._due_at = self._clock() + self._length_s * RENEWED_AFTER
         return self.ended
 
     def _failed(self, error: Exception) -> None:

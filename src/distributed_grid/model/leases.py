@@ -139,6 +139,10 @@ class Program:
     """When it counts as gone unless it reports again."""
 
 
+RENEWED_AFTER: Final = 1 / 3
+"""The part of its length after which a lease is renewed by whoever keeps it alive."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """The terms that a request and its lease have in common.
@@ -289,6 +293,11 @@ class Lease(Terms):
     @property
     def group_name(self) -> str:
         return f"grid-boost-{self.id}"
+
+    @property
+    def renewal_due(self) -> datetime:
+        """When whoever keeps it alive renews it."""
+        return self.expires_at - timedelta(seconds=self.duration_s * (1 - RENEWED_AFTER))
 
     def of_units(self, units: int) -> "Lease":
         """The lease for so many units only; not for a delivery that cannot be split."""

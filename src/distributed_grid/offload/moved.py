@@ -5,7 +5,6 @@ The actor that runs a process holds its record, so a new controller finds all of
 
 import contextlib
 from dataclasses import replace
-from datetime import timedelta
 from typing import Final
 
 from distributed_grid import threads
@@ -168,9 +167,9 @@ class OffloadedProcesses:
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
         """The lease lasts as long as the process, and the process no longer than the lease and its grace period.
 
-        The holders' `LeaseKeeper` does not fit here: it counts from its own start and slows down while it meets no
-        controller. The controller itself renews this lease, so it looks at the recorded end, which a restart does not
-        change, and a renewal that fails is due again at the next turn.
+        It is renewed when a holder's `LeaseKeeper` would renew it. That one counts from its own start and slows down
+        while it meets no controller. The controller itself renews this lease, so it looks at the recorded end, which a
+        restart does not change, and a renewal that fails is due again at the next turn.
         """
         p = self._p
         if lease is not None and lease.state is not LeaseState.LOST:
@@ -180,7 +179,7 @@ class OffloadedProcesses:
                 return  # it may use what it has until then
             with contextlib.suppress(RunnerGone, TimeoutError):
                 await threads.NODE_TASKS.run(self._control.runners.end, one.id, TERM_S, 0.0)
-        elif lease.expires_at - p.now() < timedelta(seconds=lease.duration_s / 2):
+        elif p.now() >= lease.renewal_due:
             with contextlib.suppress(GridError):
                 await self._service.renew(lease.id, who="grid")
 
