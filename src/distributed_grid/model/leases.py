@@ -140,7 +140,7 @@ class Program:
 
 
 RENEWED_AFTER: Final = 1 / 3
-"""The part of its length after which a lease is renewed by whoever keeps it alive."""
+"""The part of its length after which a lease that is kept alive is renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +296,7 @@ class Lease(Terms):
 
     @property
     def renewal_due(self) -> datetime:
-        """When whoever keeps it alive renews it."""
+        """When its keeper renews it."""
         return self.expires_at - timedelta(seconds=self.duration_s * (1 - RENEWED_AFTER))
 
     def of_units(self, units: int) -> "Lease":
