@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from distributed_grid import client as client_module
-from distributed_grid.client import RETRY_S, GridClient
+from distributed_grid.client import GridClient, calls
+from distributed_grid.client.calls import RETRY_S
 from distributed_grid.controller.listening import listen
 from distributed_grid.errors import ControllerUnreachable
 from distributed_grid.store.home import GridHome
@@ -87,7 +87,7 @@ def test_a_release_outlasts_a_controller_that_is_away_for_longer_than_a_look_wou
 
 
 def test_a_look_gives_up_sooner(away: tuple[GridHome, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "RETRY_S", 0.5)
+    monkeypatch.setattr(calls, "RETRY_S", 0.5)
     client = GridClient(away[0])
     with pytest.raises(ControllerUnreachable, match="does not answer"):
         client.boost_status()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Unpack
 
 import click
@@ -16,26 +14,12 @@ from distributed_grid.cli.output import json_option, keep_showing, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
 from distributed_grid.cli.plan import what_became_of
 from distributed_grid.client import GridClient
+from distributed_grid.client.calls import message_if_slow
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import OnGraceEnd
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostStatus, ReleaseRequest
-
-_SOON_S = 2.0
-
-
-@contextmanager
-def message_if_slow(message: str, after_s: float = _SOON_S) -> Iterator[None]:
-    """Print the message once if the block takes longer than `after_s`."""
-    timer = threading.Timer(after_s, say, [message])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
 
 _YIELDING = (
     "Waiting for capacity; other boosts may have to be returned first. To see the queue: grid resource-sharing queue"
@@ -94,7 +78,7 @@ def request(
     wait_s = 0.0 if wait is None else waiting_time(wait)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")
-    with message_if_slow(_YIELDING):
+    with message_if_slow(_YIELDING, say):
         granted = client.request_boost({**body, "wait_seconds": wait_s})
     show(granted, as_json, boost_card)
     _tell_warnings(granted, as_json)
