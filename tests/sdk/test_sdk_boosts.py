@@ -4,10 +4,12 @@ import asyncio
 from dataclasses import fields
 from typing import Any, cast
 
+import pytest
 from pydantic import TypeAdapter
 
+from distributed_grid.execution import ray_gateway
 from distributed_grid.leases.view import boost_dict
-from distributed_grid.model.leases import WATCHED, Notice
+from distributed_grid.model.leases import WATCHED, Delivery, Notice
 from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.boosts import ReclaimNotice, ReclaimWatch, ResourceBoost, ResourceBoostRequest, ResourceType
 from distributed_grid.wire.boosts import Boost, BoostRequest
@@ -77,3 +79,12 @@ def test_an_unexpected_error_does_not_end_the_watch_for_reclaim_notices() -> Non
             await watch.stop()
 
     asyncio.run(watching())
+
+
+@pytest.mark.parametrize(("delivery", "node"), [(Delivery.TRANSFER, "gpu-master"), (Delivery.RESERVE, "gpu1")])
+def test_work_goes_to_the_node_that_has_the_capacity(
+    delivery: Delivery, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_gateway, "selector_of", lambda name: {"node": name})
+    boost = ResourceBoost.from_dict(boost_dict(lease("b1", "gpu1", "gpu-master", delivery=delivery)))
+    assert boost.options(num_cpus=2) == {"label_selector": {"node": node}, "num_cpus": 2}

@@ -17,7 +17,7 @@ from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
-from distributed_grid.model.leases import WATCHED
+from distributed_grid.model.leases import WATCHED, Delivery
 from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import request_body
@@ -134,13 +134,9 @@ class ReclaimWatch:
 
 async def _called(callback: OnReclaim, notice: ReclaimNotice) -> Given:
     """A plain function may take minutes to save its work, so it runs in a thread and blocks nothing else."""
-    answer: Any = callback(notice) if inspect.iscoroutinefunction(callback) else await _in_thread(callback, notice)
-    given: Given = await answer if inspect.isawaitable(answer) else answer
-    return given
-
-
-async def _in_thread(callback: Callable[[ReclaimNotice], Any], notice: ReclaimNotice) -> Any:
-    return await asyncio.to_thread(callback, notice)
+    is_plain = not inspect.iscoroutinefunction(callback)
+    answer = await asyncio.to_thread(callback, notice) if is_plain else callback(notice)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 @dataclass
@@ -260,12 +256,13 @@ class ResourceBoost:
     def options(self, **more: Any) -> dict[str, Any]:
         """Ray options that put a task or actor into this boost: `f.options(**boost.options(num_gpus=1)).remote()`.
 
-        For a transfer they name the target node, which has the capacity.
+        Without a placement group they name the node that has the capacity: of a transfer, the target.
         """
         if self.placement_group_id is None:
             from distributed_grid.execution.ray_gateway import selector_of
 
-            return {"label_selector": selector_of(self.target_node)} | more
+            is_moved = Delivery.named(self.delivery).moves_totals
+            return {"label_selector": selector_of(self.target_node if is_moved else self.source_node)} | more
         from distributed_grid.execution.groups import inside
 
         return {"scheduling_strategy": inside(self.placement_group_id)} | more
@@ -274,8 +271,15 @@ class ResourceBoost:
 class ResourceBoostManager(Connected):
     """Requests boosts and releases them."""
 
-    def __init__(self, cluster_config: ConfigLike = None, **options: Any) -> None:
-        super().__init__(cluster_config, **options)
+    def __init__(
+        self,
+        cluster_config: ConfigLike = None,
+        *,
+        backend: Backend | None = None,
+        shared: Connected | None = None,
+        **_historic: object,
+    ) -> None:
+        super().__init__(cluster_config, backend=backend, shared=shared)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._reclaims = ReclaimWatch(self._ready)
         self.last_refusal: GridError | None = None
