@@ -61,7 +61,7 @@ def entry_line(entry: Entry, width: int | None = None) -> str:
             f"{when:<{_ZONES}}",
             click.style(f"{entry.get('event', '?'):<14}", bold=True),
             f"{entry.get('who') or '-':<10}",
-            f"{(entry.get('boost_id') or entry.get('request_id') or '-')[:8]:<8}",
+            f"{str(entry.get('boost_id') or entry.get('request_id') or '-')[:8]:<8}",
             f"{entry.get('node') or '-':<12}",
         )
     )
@@ -189,7 +189,7 @@ def _going_on(
     while True:
         yield from (entry for entry in entries if entry not in seen)
         if entries:
-            since = entries[-1]["at"]
+            since = str(entries[-1]["at"])
             seen = [entry for entry in entries if entry["at"] == since]
         time.sleep(_FOLLOW_S)
         entries = client.audit_log(**wanted, since=since, limit=_MOST)

@@ -6,7 +6,7 @@ from typing import Final
 
 from distributed_grid.client.connections import Trust, listens
 from distributed_grid.errors import AccessDenied, NoCluster, StoreBroken
-from distributed_grid.store.durable import json_of, replace_durably, text_of
+from distributed_grid.store.durable import record_of, replace_durably, text_in, text_of
 from distributed_grid.store.home import GridHome
 
 NO_CLUSTER: Final = (
@@ -33,11 +33,12 @@ class Whereabouts:
     def of(cls, home: GridHome) -> "Whereabouts":
         """A controller that was started from this home comes first: it is nearer, and it ends with its cluster."""
         try:
-            record = json_of(text_of(home.controller))
-            url, ray_address, sha256 = record["url"], record["ray_address"], record.get("tls_sha256") or ""
+            record = record_of(text_of(home.controller))
+            url, ray_address = text_in(record, "url"), text_in(record, "ray_address")
+            sha256 = text_in(record, "tls_sha256") if record.get("tls_sha256") else ""
         except FileNotFoundError:
             return logged_in(home) or _nowhere(home)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise NoCluster(f"{home.controller} cannot be read: {why}", try_next=NO_CLUSTER) from error
         try:
@@ -53,11 +54,11 @@ class Whereabouts:
 def logged_in(home: GridHome) -> Whereabouts | None:
     """The record that `grid login` wrote."""
     try:
-        record = json_of(text_of(home.login))
-        return Whereabouts(record["url"], record["token"], trust=Trust(ca=record["ca"]))
+        record = record_of(text_of(home.login))
+        return Whereabouts(text_in(record, "url"), text_in(record, "token"), trust=Trust(ca=text_in(record, "ca")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is damaged"  # the rest could be part of the token
         raise AccessDenied(f"{home.login} cannot be read: {why}", try_next="Log in again: grid login URL") from None
 
@@ -77,8 +78,8 @@ def remember(home: GridHome, found: Whereabouts) -> None:
 def _nowhere(home: GridHome) -> Whereabouts:
     """No controller; but if an embedded cluster still runs without grid, that is the one to use."""
     try:
-        address = str(json_of(text_of(home.cluster))["ray_address"])
-    except (OSError, ValueError, KeyError, TypeError):
+        address = text_in(record_of(text_of(home.cluster)), "ray_address")
+    except (OSError, ValueError):
         raise NoCluster("No cluster is running", try_next=NO_CLUSTER) from None
     if not listens(address):
         raise NoCluster("No cluster is running", try_next=NO_CLUSTER)

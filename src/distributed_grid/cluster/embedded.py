@@ -19,7 +19,7 @@ from distributed_grid.decide.diagnosis.nodes import VisibleGpus, shared_devices
 from distributed_grid.errors import AlreadyRunning, ConfigInvalid, StoreBroken
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import GB
-from distributed_grid.store.durable import bytes_of, json_of
+from distributed_grid.store.durable import bytes_of, record_of
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
@@ -123,9 +123,12 @@ def _freeze_controller(home: GridHome) -> None:
     """Keep the controller from seeing its nodes go one by one: it would end their boosts."""
     running = local.running(home)
     try:
-        controller = psutil.Process(json_of(bytes_of(home.controller) or b"")["pid"])
+        pid = record_of(bytes_of(home.controller) or b"").get("pid")
+        if not isinstance(pid, int):
+            return
+        controller = psutil.Process(pid)
         family = {parent.pid for parent in controller.parents()}
-    except (StoreBroken, ValueError, KeyError, TypeError, psutil.Error):
+    except (StoreBroken, ValueError, psutil.Error):
         return
     if running is not None and family & {node.pid for node in running.nodes}:
         controller.suspend()

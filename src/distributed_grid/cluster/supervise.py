@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 import psutil
 
@@ -41,7 +41,7 @@ from distributed_grid.decide.supervision import (
 )
 from distributed_grid.errors import GridError, HomeInUse, StoreBroken
 from distributed_grid.model.listening import AUTO, Listening
-from distributed_grid.store.durable import bytes_of, json_of, replace_durably
+from distributed_grid.store.durable import bytes_of, record_of, replace_durably, text_in
 from distributed_grid.store.home import GridHome
 
 if TYPE_CHECKING:
@@ -212,11 +212,11 @@ class Supervisor:
     def _record(self) -> "Whereabouts | None":
         """The recorded place of this home's last controller."""
         try:
-            record = json_of(bytes_of(self._home.controller) or b"")
+            record = record_of(bytes_of(self._home.controller) or b"")
+            text_in(record, "ray_address")
         except (StoreBroken, ValueError):
             return None
-        is_one = isinstance(record, dict) and isinstance(record.get("ray_address"), str)
-        return cast("Whereabouts", record) if is_one else None
+        return cast("Whereabouts", record)
 
     def _head_listens(self, record: "Whereabouts | None") -> bool:
         if self._address != AUTO:
@@ -264,6 +264,14 @@ def _port(address: str) -> str:
 # -- in the background ---------------------------------------------------------------------------------------
 
 
+class _Order(TypedDict):
+    address: str
+    config: Mapping[str, object]
+    config_source: str
+    listening: Mapping[str, object]
+    record: Mapping[str, object] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """The order of a background supervisor: what it watches, and how to start the controller again."""
@@ -274,6 +282,11 @@ class Order:
     listening: Mapping[str, object]
     record: Mapping[str, object] | None = None
     """The record of the embedded cluster whose controller it is."""
+
+
+def order_in(text: bytes | str) -> Order:
+    """The order in a JSON text, as `asdict` and `json.dumps` wrote it."""
+    return Order(**cast("_Order", record_of(text)))
 
 
 def start_supervisor(home: GridHome, order: Order) -> str | None:
@@ -297,7 +310,7 @@ def restored_supervisor(home: GridHome) -> str | None:
     try:
         if (order := bytes_of(home.supervisor)) is None:
             return None  # none was wanted
-        _spawn(home, Order(**json_of(order)))
+        _spawn(home, order_in(order))
     except (GridError, ValueError, TypeError, KeyError, OSError) as error:
         why = error.message if isinstance(error, GridError) else str(error)
         return f"the supervisor was not running and could not be restarted: {why}"
@@ -370,4 +383,4 @@ def _log(text: str) -> None:
 
 
 if __name__ == "__main__":
-    supervise(GridHome(Path(sys.argv[1])), Order(**json.load(sys.stdin)))
+    supervise(GridHome(Path(sys.argv[1])), order_in(sys.stdin.read()))

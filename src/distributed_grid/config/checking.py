@@ -1,6 +1,6 @@
 """From entries to a model: normalises spellings, reports conflicts, and names every mistake at its place."""
 
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -75,8 +75,8 @@ def _move(root: Entry, spelling: Spelling) -> list[Problem]:
     target = _section_for(root, spelling.name[:-1], like=holder)
     if target is None:
         return []
-    del holder.value[spelling.other[-1]]
-    return _put(target.value, str(spelling.name[-1]), moved)
+    del holder.section[str(spelling.other[-1])]
+    return _put(target.section, str(spelling.name[-1]), moved)
 
 
 def _section_for(root: Entry, path: Steps, like: Entry) -> Entry | None:
@@ -85,7 +85,7 @@ def _section_for(root: Entry, path: Steps, like: Entry) -> Entry | None:
     for step in path:
         child = section.child(step)
         if child is None or child.value is None:
-            child = section.value[step] = Entry({}, like.path, like.place)
+            child = section.section[str(step)] = Entry({}, like.path, like.place)
         if not isinstance(child.value, dict):
             return None
         section = child
@@ -97,7 +97,7 @@ def _drop_empty_sections(root: Entry, path: Steps) -> None:
     for depth in range(len(path), 0, -1):
         holder, section = root.find(path[: depth - 1]), root.find(path[:depth])
         if holder and section and section.value in (None, {}) and is_section(path[:depth]):
-            del holder.value[path[depth - 1]]
+            del holder.section[str(path[depth - 1])]
 
 
 def _put(section: dict[str, Entry], key: str, moved: Entry) -> list[Problem]:
@@ -160,7 +160,7 @@ def _problem(found: ErrorDetails, root: Entry) -> Problem:
 
 
 def _said(found: ErrorDetails) -> str:
-    value: Any = found["input"]
+    value: object = found["input"]
     if found["type"] == "missing":
         return "is missing"
     if expected := _EXPECTED.get(found["type"]):

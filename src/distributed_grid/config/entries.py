@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Steps = tuple[str | int, ...]
 
@@ -35,10 +35,15 @@ class Problem:
 class Entry:
     """A value (`dict[str, Entry]`, `list[Entry]` or a scalar) with the path and place it was written at."""
 
-    value: Any
+    value: object
     path: Steps = ()
     place: Place | None = None
     key_place: Place | None = None
+
+    @property
+    def section(self) -> "dict[str, Entry]":
+        """The entries of a mapping; of anything else, none."""
+        return self.value if isinstance(self.value, dict) else {}
 
     def child(self, step: str | int) -> "Entry | None":
         if isinstance(self.value, dict):
@@ -65,7 +70,7 @@ class Entry:
             entry = child
         return entry, ()
 
-    def plain(self) -> Any:
+    def plain(self) -> object:
         """The bare data."""
         if isinstance(self.value, dict):
             return {key: entry.plain() for key, entry in self.value.items()}
@@ -74,7 +79,7 @@ class Entry:
         return self.value
 
 
-def entry_of(data: Any, path: Steps = ()) -> Entry:
+def entry_of(data: object, path: Steps = ()) -> Entry:
     """Entries for data that came without a file."""
     if isinstance(data, dict):
         return Entry({str(key): entry_of(value, (*path, str(key))) for key, value in data.items()}, path)

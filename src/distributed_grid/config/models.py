@@ -176,7 +176,7 @@ class GridConfig(Settings):
         return cls(resource_sharing=SharingConfig(enabled=True))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
         """The configuration in `data`, in either spelling; raises `ConfigInvalid` with all that is wrong."""
         config, problems = check(cls, entry_of(dict(data)))
         if config is None:
@@ -217,7 +217,7 @@ def _units(kind: str, amount: Number | None) -> int | None:
     return None if amount is None else units(kind, amount)
 
 
-def _clashes(given: Any) -> list[InitErrorDetails]:
+def _clashes(given: object) -> list[InitErrorDetails]:
     """Names used twice, and masters after the first."""
     problems: list[InitErrorDetails] = []
     first_with: dict[str, int] = {}
@@ -235,7 +235,7 @@ def _clashes(given: Any) -> list[InitErrorDetails]:
     return problems
 
 
-def _peek(node: Any, field: str) -> Any:
+def _peek(node: object, field: str) -> object:
     return node.get(field) if isinstance(node, Mapping) else getattr(node, field, None)
 
 
@@ -261,7 +261,7 @@ def _without_order(settings: dict[str, Any], head: NodeConfig | None) -> dict[st
     return {"head": head.name if head else None, "settings": {**settings, "nodes": by_name}}
 
 
-def _whole_as_int(value: Any) -> Any:
+def _whole_as_int(value: object) -> object:
     """Kept extras may hold 4 or 4.0; they mean the same."""
     if isinstance(value, dict):
         return {key: _whole_as_int(item) for key, item in value.items()}

@@ -6,7 +6,7 @@ The YAML has the same fields as in Python, and every mistake is reported at its 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from distributed_grid.config.entries import Entry, Problem, Steps
 from distributed_grid.config.finding import ConfigSource, absolute
@@ -74,7 +74,7 @@ class _Reader:
         if not self._root.child("roles"):
             self.problems.append(Problem(("roles",), "is missing", self._root.place))
         name = self._root.child("name")
-        found = default_name if name is None or name.value is None else name.plain()
+        found = default_name if name is None or name.value is None else cast("str", name.plain())  # checked by Workload
         if self.problems:
             return None
         try:
@@ -100,7 +100,7 @@ class _Reader:
             yield name, one
 
     def _made(self, make: Callable[..., T], key: str, name: str | None, entry: Entry) -> T | None:
-        given = {step: child.plain() for step, child in (entry.value or {}).items() if child.value is not None}
+        given = {step: child.plain() for step, child in entry.section.items() if child.value is not None}
         fields = self._fields(entry, given) if make is RoleSpec else {k: v for k, v in given.items() if k in POOL_KEYS}
         said = name if name is not None else given.get(key)
         if said is None:
@@ -121,14 +121,14 @@ class _Reader:
         if isinstance(count := fields.get("count"), dict) and count.keys() == {"min", "max"}:
             fields["count"] = (count["min"], count["max"])
         if isinstance(scaling := fields.get("scaling"), dict):
-            self._say_unknown(entry.value["scaling"], SCALING_KEYS)
+            self._say_unknown(entry.section["scaling"], SCALING_KEYS)
             fields["scaling"] = {key: value for key, value in scaling.items() if key in SCALING_KEYS}
         if "profile" not in given:
             return fields
         profile = given["profile"]
         if not isinstance(profile, str) or profile not in PROFILES:
             hint = did_you_mean(profile, PROFILES) if isinstance(profile, str) else ""
-            self._wrong(entry.value["profile"], f"must be one of {', '.join(PROFILES)}, not {shown(profile)}{hint}")
+            self._wrong(entry.section["profile"], f"must be one of {', '.join(PROFILES)}, not {shown(profile)}{hint}")
             return fields
         return {**PROFILES[profile], **fields}
 
@@ -151,7 +151,7 @@ class _Reader:
 
     def _say_unknown(self, entry: Entry, known: Iterable[str]) -> None:
         names = tuple(known)
-        for key, child in (entry.value or {}).items():
+        for key, child in entry.section.items():
             if key not in names:
                 said = f"unknown key {key!r} (not used){did_you_mean(key, names)}"
                 self.warnings.append(Problem(child.path, said, child.key_place))

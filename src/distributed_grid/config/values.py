@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
@@ -118,7 +118,7 @@ def one_of(options: type[E]) -> BeforeValidator:
     return BeforeValidator(said(word(options)))
 
 
-def _empty_as(nothing: Callable[[], Any]) -> BeforeValidator:
+def _empty_as(nothing: Callable[[], object]) -> BeforeValidator:
     return BeforeValidator(lambda value: nothing() if value is None else value)
 
 

@@ -118,7 +118,7 @@ class _Reader:
             if not isinstance(source, MappingNode):
                 self._wrong((*path, "<<"), "must name a mapping, such as <<: *anchor", source)
                 continue
-            for name, entry in self.entry(source, path).value.items():
+            for name, entry in self.entry(source, path).section.items():
                 found.setdefault(name, entry)
         return found
 

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Body, FastAPI, Query, Request
+from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -103,7 +103,7 @@ def make_app(
 
     @api.get("/events", response_model=EventList)
     @needs(Scope.VIEW)
-    async def events(request: Request, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Any:
+    async def events(request: Request, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> EventList | Response:
         """The last events; with `Accept: text/event-stream` also those to come, as they happen."""
         if stream.is_wanted(request):
             return stream.answer(request, after, asker_of(request))

@@ -4,10 +4,10 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Body, Header, Query, Request
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 
 from distributed_grid.controller.access import Asker, asker_of, needs
 from distributed_grid.controller.direct_route import json_answer
@@ -66,12 +66,11 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
 
     @api.get("/boosts", response_model=BoostStatus)
     @needs(Scope.VIEW)
-    async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> Any:
+    async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> BoostStatus | Response:
         """Show the totals per resource type, then every boost."""
         problems = list(engine.problems())
         if node is not None:
-            found: BoostStatus = {**status_dict(service.boosts(node), p.notes), "problems": problems}
-            return found
+            return {**status_dict(service.boosts(node), p.notes), "problems": problems}
         text = status_text.render(service.boosts(), p.notes)
         return json_answer(text[:-1] + b',"problems":' + orjson.dumps(problems) + b"}")
 

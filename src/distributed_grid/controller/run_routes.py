@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import psutil
 from fastapi import APIRouter, Query, Request
@@ -70,15 +70,15 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
         """Start a raylet inside a reserved boost that joins another Ray: a private cluster on the lent capacity."""
         lease = own_boost(p, asker, boost_id, "start a private raylet")
         message = f"a raylet of {body['head_address'][:80]} inside {lease.describe()}"
-        noted: dict[str, Any] = {"lease": lease, "node": lease.source, "who": asker.name}
-        p.journal.note("raylet_asked", message, **noted)
+        p.journal.note("raylet_asked", message, lease=lease, node=lease.source, who=asker.name)
         try:
             head = private_head_for(p, lease, body["head_address"], _addresses_of(request), where()["ray_address"])
             await threads.SLOW.run(p.cluster.join_private_cluster, lease, head)
         except Exception as error:
-            p.journal.note("raylet_failed", f"{message}: {said_by(error)}", **noted)
+            why = f"{message}: {said_by(error)}"
+            p.journal.note("raylet_failed", why, lease=lease, node=lease.source, who=asker.name)
             raise
-        p.journal.note("raylet_started", message, **noted)
+        p.journal.note("raylet_started", message, lease=lease, node=lease.source, who=asker.name)
         return {"noted": True}
 
     @api.delete("/boosts/{boost_id}/raylet")

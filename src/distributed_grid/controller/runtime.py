@@ -35,7 +35,7 @@ from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.listening import Listening
 from distributed_grid.monitoring.telemetry import Telemetry
-from distributed_grid.store.durable import bytes_of, json_of, replace_durably, stamp
+from distributed_grid.store.durable import bytes_of, record_of, replace_durably, stamp, text_in
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
@@ -360,8 +360,8 @@ def _reason(error: Exception) -> str:
 
 def _last_port(home: GridHome) -> int:
     """The port of the controller before this one, so that clients find the new one where the old one was."""
-    with suppress(StoreBroken, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        port = int(json_of(bytes_of(home.controller) or b"")["url"].rsplit(":", 1)[1])
+    with suppress(StoreBroken, ValueError, IndexError):
+        port = int(text_in(record_of(bytes_of(home.controller) or b""), "url").rsplit(":", 1)[1])
         return port if 0 < port < 2**16 else 0
     return 0
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, ClassVar, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from distributed_grid.controller.direct_route import LONGEST_BODY
@@ -38,7 +39,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # -- coming and going -----------------------------------------------------------------------------------
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
         self.everyone[self] = None
         if len(self.everyone) > MOST_CONNECTIONS:
@@ -122,7 +123,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
 
 
-def make_server(app: Any, listening: Listening) -> uvicorn.Server:
+def make_server(app: ASGIApp, listening: Listening) -> uvicorn.Server:
     class Protocol(GuardedProtocol):
         everyone: ClassVar[dict[GuardedProtocol, None]] = {}
 

@@ -37,7 +37,7 @@ def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
     )
 
 
-def asking_for(resources: ResourceVector) -> dict[str, Any]:
+def asking_for(resources: ResourceVector) -> dict[str, object]:
     """Ray's options for a task or actor that needs these resources."""
     amounts = resources.to_ray()
     cpus, gpus, memory = (amounts.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))

@@ -10,10 +10,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import resources
-from typing import Any, Final
+from typing import Final, TypedDict
 
 _KEEPER: Final = (resources.files("distributed_grid.execution") / "on_node_keeper.py").read_text()
 _SHOWN_AS: Final = "grid-keeper"
+
+
+class Answer(TypedDict, total=False):
+    """The keeper's: the first two keys together, otherwise one of them."""
+
+    started: int
+    output_from: int
+    failed: str
+    ended: int
 
 
 class Kept:
@@ -30,13 +39,13 @@ class Kept:
         )
         self._keeper.wait()  # the keeper continues in a process that is not a child of this one
 
-    def tell(self, **order: Any) -> None:
+    def tell(self, **order: object) -> None:
         assert self._keeper.stdin is not None
         with contextlib.suppress(OSError):  # the keeper has ended; its last answer says how
             self._keeper.stdin.write(json.dumps(order).encode() + b"\n")
             self._keeper.stdin.flush()
 
-    def heard(self) -> Iterator[dict[str, Any]]:
+    def heard(self) -> Iterator["Answer"]:
         """The keeper's answers as they come; ends when nothing of the command is left."""
         assert self._keeper.stdout is not None
         with self._keeper.stdout as lines:

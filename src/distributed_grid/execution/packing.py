@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ray import cloudpickle
 
@@ -35,7 +34,7 @@ _registering = threading.RLock()
 """The registry of what is pickled by value is global to the process: concurrent changes would undo each other."""
 
 
-def packed_whole(thing: Any, *also: Any) -> bytes:
+def packed_whole(thing: object, *also: object) -> bytes:
     """A function or class, with what belongs to it, pickled by value if it comes from one of the user's own modules."""
     module = own_module(thing)
     what = (thing, *also) if also else thing
@@ -76,7 +75,7 @@ def own_folders() -> tuple[list[str], list[str]]:
     return own(folders[:number]), own(folders[number:])
 
 
-def own_module(thing: Any) -> ModuleType | None:
+def own_module(thing: object) -> ModuleType | None:
     """The module of `thing` that other nodes may lack: neither installed, nor Python's, nor the main program."""
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     file = getattr(module, "__file__", None)

@@ -291,5 +291,5 @@ def _key(kind: str, name: object) -> str:
     return kind + checked_name(name)
 
 
-def _packed(value: Mapping[str, Any]) -> bytes:
+def _packed(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()

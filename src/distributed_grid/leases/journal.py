@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -23,7 +23,7 @@ from distributed_grid.model.times import instant
 from distributed_grid.store.audit_log import SECURITY, AuditLog, Found, Wanted
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.audit import Entry
+    pass
 
 _KEPT: Final = 1000
 _KEPT_BYTES: Final = 4 * 2**20
@@ -58,6 +58,18 @@ class Event:
         return orjson.dumps(shown, default=str, option=orjson.OPT_NON_STR_KEYS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What the audit log is to hold."""
+
+    event: str
+    at: datetime
+    who: str
+    boost_id: str | None
+    node: str | None
+    details: Mapping[str, object]
+
+
 @dataclass
 class _Fold:
     """Events of one kind and of one caller, since the first of them."""
@@ -78,7 +90,7 @@ class Journal:
         self.counts: Counter[str] = Counter()
         """How often each kind of event was noted since the start."""
         self._number = 0
-        self._owed: dict[Path, deque[Entry]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        self._owed: dict[Path, deque[_Line]] = defaultdict(lambda: deque(maxlen=_KEPT))
         """By file, the entries that it has not taken yet: no other event can push out those about access."""
         self._missed = 0
         self._trouble: str | None = None
@@ -145,15 +157,13 @@ class Journal:
                 "units": lease.units,
                 "state": lease.state.shown,
             } | details
-        message, node, details = _cut(message), _cut(node), _bounded(details)
+        message, node, details = _cut_text(message), None if node is None else _cut_text(node), _bounded(details)
         self._keep(Event(self._number, instant(at), event, message, boost_id, node, details))
         for news in self._listeners:
             news.set()
         owed = self._owed[self._audit.file_for(event)]
         self._missed += len(owed) == _KEPT
-        owed.append(
-            {"event": event, "at": at, "who": who, "boost_id": boost_id, "node": node, "message": message} | details
-        )
+        owed.append(_Line(event, at, who, boost_id, node, {"message": message} | details))
         self._write()
 
     def _keep(self, event: Event) -> None:
@@ -175,7 +185,10 @@ class Journal:
         for owed in self._owed.values():
             try:
                 while owed:
-                    self._audit.append(**owed[0])
+                    line = owed[0]
+                    self._audit.append(
+                        line.event, line.at, who=line.who, boost_id=line.boost_id, node=line.node, **line.details
+                    )
                     owed.popleft()
             except StoreBroken as error:
                 trouble = error.message
@@ -216,10 +229,14 @@ def _bounded(details: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in cut.items() if not isinstance(value, list | dict)} | {"cut": True}
 
 
-def _cut(value: Any) -> Any:
+def _cut_text(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}... ({len(text)} characters)"
+
+
+def _cut(value: object) -> object:
     match value:
-        case str() if len(value) > _LONGEST_TEXT:
-            return f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"
+        case str():
+            return _cut_text(value)
         case list() | tuple():
             return [_cut(each) for each in value[:_MOST_ITEMS]]
         case dict():

@@ -234,7 +234,7 @@ class Probes:
         self._failures.pop(node_id, None)
         return PLAIN.decode(Reading, said)
 
-    def _judge(self, node_id: NodeId, said: Any) -> str | None:
+    def _judge(self, node_id: NodeId, said: object) -> str | None:
         """The problem with an answer, if there is one. A probe that is dead or fails is replaced."""
         if not isinstance(said, BaseException):
             return None
@@ -298,7 +298,7 @@ def _kill(actor: Any | None) -> None:
         ray.kill(actor, no_restart=True)
 
 
-def _result(reference: Any) -> Any:
+def _result(reference: Any) -> object:
     """The result of a finished call, or the error that it ended with."""
     try:
         return ray.get(reference)

@@ -230,6 +230,7 @@ class ControllerSource:
     def _tell(self, event: Event, tell: PressureCallback) -> None:
         if event["event"] in _EVENTS and event["node"] is not None:
             kind, value = event["details"]["resource_type"], event["details"]["value"]
+            assert isinstance(kind, str) and isinstance(value, float | int), "what `pressure_events` notes"
             tell(PressureChange(event["node"], kind, value, is_high=_EVENTS[event["event"]]))
 
     async def close(self) -> None:

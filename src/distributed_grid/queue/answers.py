@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from distributed_grid import threads
 from distributed_grid.decide.queue.answers import Outlook, look_ahead, refused_by
@@ -23,7 +23,7 @@ from distributed_grid.store.audit_log import Wanted, id_of
 
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Entry
-    from distributed_grid.wire.queue import Plan, Why
+    from distributed_grid.wire.queue import NodeVerdict, Plan, Why
 
 _SHOWN: Final = ("granted", "queued", "renewed", "reclaim_asked", "checkpointed", "release_asked", "rebalanced")
 
@@ -100,7 +100,7 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
         "state": lease.state.shown,
         "summary": f"{lease.delivery}: {lease.delivery_reason}",
         "facts": [*facts, *_story(entries), *p.notes.get(lease.id, ())],
-        "nodes": granted.get("considered", []),
+        "nodes": cast("list[NodeVerdict]", granted.get("considered", [])),
         "expected_start": None,
         "ended_at": None,
     }
@@ -131,16 +131,16 @@ async def _ended(p: EngineContext, prefix: str, not_found: RequestNotFound) -> W
     return {
         "id": ids.pop(),
         "kind": "request" if withdrawn else "boost",
-        "state": "withdrawn" if withdrawn else entries[-1].get("state", "released"),
+        "state": "withdrawn" if withdrawn else str(entries[-1].get("state", "released")),
         "summary": str(entries[-1]["message"]),
         "facts": _story(entries),
-        "nodes": granted.get("considered", []),
+        "nodes": cast("list[NodeVerdict]", granted.get("considered", [])),
         "expected_start": None,
-        "ended_at": instant(parse_instant(entries[-1]["at"])),
+        "ended_at": instant(parse_instant(str(entries[-1]["at"]))),
     }
 
 
 def _story(entries: Sequence[Entry]) -> list[str]:
     """Its events, in order."""
     shown = (entry for entry in entries if entry["event"] in _SHOWN)
-    return [f"{stamp(parse_instant(entry['at']))}  {entry['event']}: {entry['message']}" for entry in shown]
+    return [f"{stamp(parse_instant(str(entry['at'])))}  {entry['event']}: {entry['message']}" for entry in shown]

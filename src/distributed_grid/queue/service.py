@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from distributed_grid import threads
 from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound, UnknownResource
@@ -208,7 +208,7 @@ class BoostService:
         p = self._p
         wanted = Wanted(boost=boost_id.strip(), event="returned", since=p.now() - _ANSWER_LOST_WITHIN)
         entries = await threads.READING.run(p.journal.recorded, wanted, 1)
-        return entries[0].get("boost") if entries else None
+        return cast("Boost | None", entries[0].get("boost")) if entries else None
 
     # -- keeping --------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ without Ray.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed_grid.decide.roles import plan_more, plan_workload, violations
 from distributed_grid.model.roles.environment import DOCUMENTED_ALLOW, PROTECTED, EnvProfile
@@ -106,7 +106,7 @@ _LATER = {
 """Imported on first use: local mode and planning need no Ray, and the processes of a run no YAML."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

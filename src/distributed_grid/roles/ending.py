@@ -32,7 +32,7 @@ class RayExit:
     """
 
     def __init__(self) -> None:
-        self._ends: dict[Any, Callable[[], object]] = {}
+        self._ends: dict[object, Callable[[], object]] = {}
         self._pid = os.getpid()
 
     def add(self, one: object, end: Callable[[], object]) -> None:
@@ -43,7 +43,7 @@ class RayExit:
     def drop(self, one: object) -> None:
         self._ends.pop(one, None)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter([*self._ends])
 
     def end_all(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 from urllib.parse import unquote, urlencode
 
 from distributed_grid.client import GridClient
@@ -225,7 +225,7 @@ class Connected:
         *,
         backend: Backend | None = None,
         shared: Connected | None = None,
-        **_historic: Any,
+        **_historic: object,
     ) -> None:
         self._config = cluster_config
         self._shared = shared

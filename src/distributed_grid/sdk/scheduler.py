@@ -21,7 +21,7 @@ from distributed_grid.model.scheduling import (
     SchedulingStrategy,
 )
 from distributed_grid.scheduler.view import decision_from, request_body
-from distributed_grid.sdk.backend import Connected
+from distributed_grid.sdk.backend import Backend, Connected
 from distributed_grid.sdk.boosts import ResourceBoostManager
 
 if TYPE_CHECKING:
@@ -57,9 +57,11 @@ class IntelligentScheduler(Connected):
         self,
         cluster_config: ConfigLike = None,
         boost_manager: ResourceBoostManager | None = None,
-        **options: Any,
+        *,
+        backend: Backend | None = None,
+        **_historic: object,
     ) -> None:
-        super().__init__(cluster_config, shared=boost_manager, **options)
+        super().__init__(cluster_config, backend=backend, shared=boost_manager)
         self.boost_manager = boost_manager
 
     async def schedule_task(self, request: SchedulingRequest) -> SchedulingDecision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
@@ -130,7 +130,7 @@ class ResourceSharingOrchestrator(Connected):
     def __init__(
         self,
         cluster_config: ConfigLike = None,
-        ssh_manager: Any = None,
+        ssh_manager: object = None,
         *,
         boost_manager: ResourceBoostManager | None = None,
     ) -> None:

@@ -7,12 +7,12 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from distributed_grid.errors import StoreBroken
 
@@ -167,12 +167,29 @@ def _unreadable(path: Path, why: str) -> StoreBroken:
     )
 
 
-def json_of(data: bytes | str) -> Any:
+def json_of(data: bytes | str) -> object:
     """The value of a JSON text; `ValueError` for anything else, including endless nesting."""
     try:
-        return json.loads(data)
+        found: object = json.loads(data)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    return found
+
+
+def record_of(data: bytes | str) -> dict[str, object]:
+    """The object of a JSON text; `ValueError` for anything else."""
+    found = json_of(data)
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    return found
+
+
+def text_in(record: Mapping[str, object], key: str) -> str:
+    """The text under a key of a record; `ValueError` if there is none."""
+    found = record.get(key)
+    if not isinstance(found, str):
+        raise ValueError(f"it has no text under {key!r}")
+    return found
 
 
 def _are_one(one: Path, other: Path) -> bool:

@@ -9,9 +9,10 @@ import json
 import zlib
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from distributed_grid.model.series import Recorded
 from distributed_grid.store.boost_file import ClusterIdentity, decode_identity, encode_identity
@@ -89,7 +90,7 @@ def _names(said: object) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _numbers(body: bytes, count: int) -> Any:
+def _numbers(body: bytes, count: int) -> "npt.NDArray[np.uint16]":
     unpacking, size = zlib.decompressobj(), count * _NUMBERS.itemsize
     try:
         found = unpacking.decompress(body, size + 1)  # however much is packed into it

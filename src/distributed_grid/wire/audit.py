@@ -1,6 +1,6 @@
 """The auditor's report, the audit log, and events."""
 
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -47,7 +47,7 @@ class RepairRequest(TypedDict):
     kill: NotRequired[bool]
 
 
-Entry = dict[str, Any]
+Entry = dict[str, object]
 """A line of the audit log. Each kind of event has keys of its own beside `at`, `event` and `message`."""
 
 
@@ -63,7 +63,7 @@ class Event(TypedDict):
     message: str
     boost_id: str | None
     node: str | None
-    details: Annotated[dict[str, Any], Field(description="Each kind of event has keys of its own")]
+    details: Annotated[dict[str, object], Field(description="Each kind of event has keys of its own")]
 
 
 class EventList(TypedDict):

@@ -1,6 +1,6 @@
 """The controller itself: its configuration, and its end."""
 
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -37,7 +37,7 @@ class ClusterUp(ControllerUp):
 class RunningConfig(TypedDict):
     digest: str
     source: str
-    config: Annotated[dict[str, Any], Field(description="As the file has it, with every default filled in")]
+    config: Annotated[dict[str, object], Field(description="As the file has it, with every default filled in")]
 
 
 @request

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ray
 from ray._private import worker as ray_worker
@@ -101,7 +101,7 @@ class Captured:
             return otherwise
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """A short text for reports; never fails."""
     try:
         text = repr(value)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import sys
-from typing import Any
 
 _AT_MOST = 500
 """A program that names every task differently must not fill the disk."""
@@ -64,7 +63,7 @@ class Reports:
         if self._path is None or not self._write({"event": event, "what": what, "why": why, **more}):
             self._print(f"grid: {_WORDS[event]}{what}: {why}")
 
-    def _write(self, line: dict[str, Any]) -> bool:
+    def _write(self, line: dict[str, object]) -> bool:
         """Append in one write, so that lines of several processes do not mix."""
         assert self._path is not None
         try:

@@ -16,7 +16,7 @@ from typing import Final
 from distributed_grid.decide.leases.adoption import is_over
 from distributed_grid.model.checkup_facts import HomeFacts, KeptFile, SecretFile, SecretKind, in_one_line
 from distributed_grid.store.boost_file import BoostFile
-from distributed_grid.store.durable import json_of, text_of
+from distributed_grid.store.durable import record_of, text_in, text_of
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.set_aside import SetAside
 
@@ -170,10 +170,7 @@ def _damaged(home: GridHome) -> tuple[str, ...]:
 
 
 def _recorded_address(home: GridHome) -> str:
-    address = json_of(text_of(home.cluster))["ray_address"]
-    if not isinstance(address, str):
-        raise TypeError("ray_address is not text")
-    return address
+    return text_in(record_of(text_of(home.cluster)), "ray_address")
 
 
 def _mounts() -> str:

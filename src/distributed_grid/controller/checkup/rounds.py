@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from distributed_grid.controller.checkup.controller import ask_for_controller, look_at_controller
 from distributed_grid.controller.checkup.home import embedded_address, look_at_home
@@ -48,17 +47,17 @@ class Checkup:
         self._nodes_within_s = nodes_within_s
 
     def look(self) -> None:
-        self._saw(home=look_at_home(self._home))
+        self.facts = replace(self.facts, home=look_at_home(self._home))
         controller, configured = look_at_controller(self._home)
-        self._saw(controller=controller)
+        self.facts = replace(self.facts, controller=controller)
         address, address_from = self._choose_address()
         if address:
-            self._saw(cluster=ClusterFacts(address, address_from, patience_s=self._nodes_within_s))
-        self._saw(machine=look_at_machine())
+            self._cluster = ClusterFacts(address, address_from, patience_s=self._nodes_within_s)
+        self.facts = replace(self.facts, machine=look_at_machine())
         if address and is_new_enough(self.facts.machine.ray):
             with self._attempt("ray cluster", "connecting to it"):
                 self._enter(address, configured)
-            self._saw_in_cluster(stuck_at="")
+            self._cluster = replace(self._cluster, stuck_at="")
 
     def _choose_address(self) -> tuple[str, str]:
         candidates = (
@@ -73,7 +72,7 @@ class Checkup:
         from distributed_grid.controller import reach
 
         unreached = reach.connect(address)
-        self._saw_in_cluster(unreached=unreached)
+        self._cluster = replace(self._cluster, unreached=unreached)
         if unreached is None:
             self._look_inside(configured)
 
@@ -89,42 +88,45 @@ class Checkup:
         from distributed_grid.execution.ray_gateway import RayGateway
 
         gateway = RayGateway.connected()
-        self._saw_in_cluster(address=gateway.gcs_address)
+        self._cluster = replace(self._cluster, address=gateway.gcs_address)
         with self._attempt("controller", "asking for the controller"):
             actor, actor_url = ask_for_controller()
-            self._saw(controller=replace(self.facts.controller, actor=actor, actor_url=actor_url))
+            self.facts = replace(
+                self.facts, controller=replace(self.facts.controller, actor=actor, actor_url=actor_url)
+            )
         with self._attempt("autoscaler", "reading what an autoscaler has reported"):
-            self._saw_in_cluster(autoscaler=look_at_autoscaler(gateway.gcs_address))
+            self._cluster = replace(self._cluster, autoscaler=look_at_autoscaler(gateway.gcs_address))
         raylets = gateway.raylets()
         its_own = self.facts.controller.ray_address == gateway.gcs_address
         naming = name_raylets(raylets, configured if its_own else ())
-        self._saw_in_cluster(missing=naming.missing, naming_problems=naming.problems)
+        self._cluster = replace(self._cluster, missing=naming.missing, naming_problems=naming.problems)
         head = next((raylet for raylet in raylets if raylet.is_head), None)
         if head is not None:
-            self._saw_in_cluster(head_labels=dict(head.labels))
+            self._cluster = replace(self._cluster, head_labels=dict(head.labels))
             with self._attempt("resize", f"resizing {TRIAL} on the head"):
-                self._saw_in_cluster(resize=try_resize(gateway, head.node_id))
+                self._cluster = replace(self._cluster, resize=try_resize(gateway, head.node_id))
         with self._attempt("nodes", "running something on every node"):
             found = look_at_nodes(naming, self._nodes_within_s)
-            self._saw_in_cluster(nodes=found)
+            self._cluster = replace(self._cluster, nodes=found)
             answering = {node.name: naming.raylets[node.name] for node in found if node.answered}
             if answering:
                 with self._attempt("reservations", "making a placement group"):
-                    self._saw_in_cluster(group=try_group(answering, gateway.view()))
+                    self._cluster = replace(self._cluster, group=try_group(answering, gateway.view()))
 
     @contextmanager
     def _attempt(self, check: str, step: str) -> Iterator[None]:
         """One step of the checkup; if it fails, the other steps are still taken."""
-        self._saw_in_cluster(stuck_at=step)
+        self._cluster = replace(self._cluster, stuck_at=step)
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is what we are here to tell
-            assert self.facts.cluster is not None
-            self._saw_in_cluster(errors={**self.facts.cluster.errors, check: in_one_line(error)})
+            self._cluster = replace(self._cluster, errors={**self._cluster.errors, check: in_one_line(error)})
 
-    def _saw(self, **parts: Any) -> None:
-        self.facts = replace(self.facts, **parts)
+    @property
+    def _cluster(self) -> ClusterFacts:
+        assert self.facts.cluster is not None, "there is an address"
+        return self.facts.cluster
 
-    def _saw_in_cluster(self, **parts: Any) -> None:
-        assert self.facts.cluster is not None
-        self._saw(cluster=replace(self.facts.cluster, **parts))
+    @_cluster.setter
+    def _cluster(self, cluster: ClusterFacts) -> None:
+        self.facts = replace(self.facts, cluster=cluster)

@@ -43,7 +43,7 @@ class Gpus:
         self._try_again_at = 0.0
         self._ours: Collection[int] | None = None
 
-    def read(self, now: float, ours: Collection[int] | None = None) -> tuple[list[dict[str, Any]], str | None]:
+    def read(self, now: float, ours: Collection[int] | None = None) -> tuple[list[dict[str, object]], str | None]:
         """A reading of each device, or none and why. `ours`: the node's own processes; None if they are unknown."""
         self._ours = ours
         if not self._open(now):
@@ -94,10 +94,10 @@ class Gpus:
             return self._visible[: self._count]
         return [str(index) for index in range(self._count)]
 
-    def _device(self, which: str, there: int) -> dict[str, Any]:
+    def _device(self, which: str, there: int) -> dict[str, object]:
         """One reading. What the driver does not report is None."""
         is_index = which.isdigit()
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "index": int(which) if is_index else None,
             "uuid": None if is_index else which,
             "name": None,
@@ -115,7 +115,7 @@ class Gpus:
         except self._nvml.NVMLError as error:
             return found | {"silent_because": _message(self._nvml, error, _WHY_SILENT)}
 
-    def _read(self, handle: Any) -> dict[str, Any]:
+    def _read(self, handle: Any) -> dict[str, object]:
         nvml, asked = self._nvml, self._asked
         memory = asked(self._memory, handle)
         utilisation = asked(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -172,7 +172,7 @@ class Gpus:
     def _temperature(self, handle: Any) -> float:
         return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
 
-    def _processes(self, handle: Any) -> list[dict[str, Any]]:
+    def _processes(self, handle: Any) -> list[dict[str, object]]:
         """All processes that compute or draw there, and whether each is the node's own."""
         computing = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         drawing = self._asked(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
@@ -221,6 +221,7 @@ def _message(nvml: Any, error: Any, known: dict[str, str]) -> str:
     return f"the NVIDIA driver says: {error}"
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """Old drivers return names as bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text if isinstance(text, str) else None

@@ -3,7 +3,8 @@
 import os
 import sys
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 from distributed_grid.monitoring.on_node_probe.cgroups import Cgroups
 from distributed_grid.monitoring.on_node_probe.files import Read
@@ -92,7 +93,7 @@ def busy_seconds(stat: str, allowed: Collection[int], ticks_per_s: int) -> float
     return ticks.get("cpu", 0) / ticks_per_s
 
 
-def find_psutil() -> Any:
+def find_psutil() -> ModuleType:
     """The psutil that Ray ships (it is on the path once ray is imported), or one that is installed."""
     try:
         import psutil

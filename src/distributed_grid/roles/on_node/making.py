@@ -31,24 +31,24 @@ def make_instance(cls: Any, config: Any) -> Any:
     return cls(config) if config is not None or _takes_one(cls) else cls()
 
 
-def methods_of(cls: Any) -> tuple[str, ...]:
+def methods_of(cls: object) -> tuple[str, ...]:
     """The callable names: the public methods, including inherited ones."""
     names = (name for name in dir(cls) if not name.startswith("_") and name != ON_PEERS)
     return tuple(name for name in names if _is_method(inspect.getattr_static(cls, name)))
 
 
-def has_async_methods(cls: Any) -> bool:
+def has_async_methods(cls: object) -> bool:
     """Whether its calls run in an event loop. `on_peers` counts, too."""
     found = [getattr(cls, name, None) for name in (*methods_of(cls), ON_PEERS)]
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in found)
 
 
-def is_generator(function: Any) -> bool:
+def is_generator(function: object) -> bool:
     """Whether a call gives many values, one after the other."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
-def wants_peers(cls: Any) -> bool:
+def wants_peers(cls: object) -> bool:
     return callable(getattr(cls, ON_PEERS, None))
 
 
@@ -60,7 +60,7 @@ def _takes_one(cls: Callable[..., Any]) -> bool:
     return any(parameter.kind in _POSITIONAL for parameter in parameters)
 
 
-def _is_method(found: Any) -> bool:
+def _is_method(found: object) -> bool:
     """Any kind of function, but not a nested class or a property."""
     if isinstance(found, (staticmethod, classmethod)):
         return True

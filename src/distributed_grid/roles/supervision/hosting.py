@@ -157,7 +157,7 @@ def _folders_to_search() -> tuple[list[str], list[str]]:
     return ([], before + after) if brought.get("working_dir") or brought.get("py_modules") else (before, after)
 
 
-def spare_copy(cls: type, config: Any) -> tuple[bytes, str]:
+def spare_copy(cls: type, config: object) -> tuple[bytes, str]:
     """For a node that cannot import the class's module: the class itself, or why it cannot be sent."""
     module = own_module(cls)
     if module is None:
@@ -174,7 +174,7 @@ def _kinds_of(cls: type) -> dict[str, str]:
     return {name: _kind(getattr(cls, name)) for name in making.methods_of(cls)}
 
 
-def _kind(function: Any) -> str:
+def _kind(function: object) -> str:
     if inspect.isasyncgenfunction(function):
         return "async_generator"
     if inspect.iscoroutinefunction(function):
@@ -182,7 +182,7 @@ def _kind(function: Any) -> str:
     return "generator" if inspect.isgeneratorfunction(function) else "function"
 
 
-def _like(made: Any, original: Any) -> None:
+def _like(made: object, original: object) -> None:
     """Copy what `ray.method` set on the user's method to the actor's, except for its concurrency group."""
     for key, value in vars(original).items() if original is not None and hasattr(original, "__dict__") else ():
         if key.startswith("__ray_") and key != "__ray_concurrency_group__":

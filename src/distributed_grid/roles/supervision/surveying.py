@@ -76,7 +76,8 @@ class Surveyor:
             config = {} if self.client is None else self.client.config()["config"]
         except GridError:
             config = {}
-        return tuple(config.get("roles", {}).get("env_allow", ()))
+        roles = config.get("roles")
+        return tuple(roles.get("env_allow", ())) if isinstance(roles, dict) else ()
 
     def lender(self) -> GridClient:
         """The client that leases are requested from."""
