@@ -65,7 +65,7 @@ class Turns:
     of_one: int
     waiting_of_one: int
     waiting: int
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _running: Counter[str] = field(default_factory=Counter)
     _queues: "OrderedDict[str, deque[Future[None]]]" = field(default_factory=OrderedDict)
     """The caller whose turn is next comes first."""
@@ -103,10 +103,10 @@ class Turns:
                     try_next=f"Wait for one of them to end, then retry (in {_RETRY_AFTER_S} s, for example).",
                     retry_after_s=_RETRY_AFTER_S,
                 )
-            if sum(map(len, self._queues.values())) >= self.waiting:
+            if self.waiting_now >= self.waiting:
                 raise TooBusy(
                     "Too many slow calls are waiting for the controller",
-                    because=[f"{self._running.total()} are in progress and {self.waiting} wait"],
+                    because=[f"{self.running_now} are in progress and {self.waiting_now} wait"],
                     try_next=f"Retry in {_RETRY_AFTER_S} s.",
                     retry_after_s=_RETRY_AFTER_S,
                 )
@@ -124,7 +124,7 @@ class Turns:
 
     def _give_turns(self) -> None:
         """Give a turn to every caller that can have one now; the lock is held."""
-        while self._running.total() < self.at_once:
+        while self.running_now < self.at_once:
             who = next((who for who in self._queues if self._running[who] < self.of_one), None)
             if who is None:
                 return

@@ -212,6 +212,15 @@ def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool)
         say(click.style("Warning: ", fg="yellow") + f"{name} did not answer")
 
 
+_grace_option = click.option(
+    "--grace",
+    metavar=TIME,
+    default="10s",
+    show_default=True,
+    help="How long the process has to end before it is killed.",
+)
+
+
 @offload.command(
     examples=["grid offload execute 4711 --dry-run", "grid offload execute 4711 --from gpu-master --to gpu1 --grace 1m"]
 )
@@ -223,13 +232,7 @@ def scan(client: GridClient, node: str | None, with_others: bool, as_json: bool)
     "--from", "node", metavar="NODE", type=NODE, help="Its present node, if several nodes have a process with this id."
 )
 @click.option("--keep", is_flag=True, help="Leave the old process running.")
-@click.option(
-    "--grace",
-    metavar=TIME,
-    default="10s",
-    show_default=True,
-    help="How long the process has to end before it is killed.",
-)
+@_grace_option
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="Also copy this variable, or set it; may be repeated."
 )
@@ -330,13 +333,7 @@ def log(client: GridClient, offload_id: str, follow: bool, as_json: bool) -> Non
 
 @offload.command(examples=["grid offload cancel 5c0ffee0 --grace 1m"])
 @click.argument("offload_id", metavar="ID", type=OFFLOAD)
-@click.option(
-    "--grace",
-    metavar=TIME,
-    default="10s",
-    show_default=True,
-    help="How long the process has to end before it is killed.",
-)
+@_grace_option
 @json_option
 @with_client
 def cancel(client: GridClient, offload_id: str, grace: str, as_json: bool) -> None:
