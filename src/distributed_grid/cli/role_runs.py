@@ -10,7 +10,7 @@ import click
 
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, keep_showing, say, show, show_output
+from distributed_grid.cli.output import StatusLine, json_option, keep_showing, say, show, show_output
 from distributed_grid.cli.parameters import ROLE_RUN
 from distributed_grid.client import GridClient
 from distributed_grid.errors import CannotScale, InvalidRole, RoleRunInUse, RoleRunNotFound, RoleRunOver
@@ -130,7 +130,6 @@ def up(
     """Start the workload in FILE: all of it, or nothing."""
     import sys
 
-    from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.errors import GridError
     from distributed_grid.model.validators import waiting_time
     from distributed_grid.run.role_starter import Order, OwnerProcess
@@ -188,7 +187,6 @@ def status(client: GridClient, name: str | None, each: bool, watch: bool, as_jso
 @with_client
 def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wait: bool, as_json: bool) -> None:
     """Set the number of members of ROLE in the run NAME to COUNT, within the limits of its workload."""
-    from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.model.validators import waiting_time
 
     within_s = waiting_time(wait)
@@ -209,7 +207,6 @@ def scale(client: GridClient, name: str, role: str, count: int, wait: str, no_wa
 @with_client
 def down(client: GridClient, name: str, wait: str, no_wait: bool, as_json: bool) -> None:
     """End the run NAME, or remove the record of a run that is over."""
-    from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.model.validators import waiting_time
 
     within_s = waiting_time(wait)

@@ -8,7 +8,7 @@ import click
 
 from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
-from distributed_grid.cli.output import json_option, say, show
+from distributed_grid.cli.output import StatusLine, json_option, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, PRIORITY
 from distributed_grid.client import GridClient
 
@@ -96,7 +96,6 @@ def run(
 
 
 def _in_the_foreground(client: GridClient, wanted: Wanted, command: list[str], runs: Runs, run: Run) -> int:
-    from distributed_grid.cli.status_line import StatusLine
     from distributed_grid.run.monitor import RunOutput
     from distributed_grid.run.wrapper import Wrapper
 

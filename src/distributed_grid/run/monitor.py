@@ -54,7 +54,6 @@ class EndRequest:
 
 _STDIN: Final = 0
 _STDOUT: Final = 1
-_STDERR: Final = 2
 
 
 def is_read_by_key() -> bool:
@@ -63,14 +62,6 @@ def is_read_by_key() -> bool:
         return os.isatty(_STDOUT) and not termios.tcgetattr(_STDIN)[3] & termios.ICANON
     except termios.error:
         return False  # its input is not the terminal
-
-
-def is_ours() -> bool:
-    """Whether this process is in the terminal's foreground; a run that was sent to the background is not."""
-    try:
-        return os.isatty(_STDOUT) and os.tcgetpgrp(_STDERR) == os.getpgrp()
-    except OSError:  # not a terminal, or not this session's
-        return False
 
 
 _POLL_S: Final = 0.1

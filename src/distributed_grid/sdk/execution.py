@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import LeaseKeeper
 from distributed_grid.decide.offload.secrets import choose_environment
-from distributed_grid.errors import GridError, InvalidRequest, NoCapacity, RequestNotFound
+from distributed_grid.errors import GridError, InvalidRequest, NoCapacity
 from distributed_grid.logs import logger
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.offload import OffloadingRecommendation, OffloadState
 from distributed_grid.model.policies import AllocationPriority, SharingMode
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingDecision, SchedulingRequest, SchedulingStrategy
-from distributed_grid.offload.view import recommendation_from
 from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.scheduler import IntelligentScheduler
 
 if TYPE_CHECKING:
     from distributed_grid.execution.on_node_runner import RunnerOrder, RunnerSaid
-    from distributed_grid.wire.offload import LogPiece, OffloadedProcess, OffloadRequest
+    from distributed_grid.wire.offload import LogPiece
 
 
 class TaskState(StrEnum):
@@ -284,91 +282,6 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
 async def _keep(lease_id: str, backend: Backend) -> None:
     why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.ask(GridClient.renew_boost, lease_id, _UP_TO_S))
     log.warning("a task's lease is no longer renewed", lease=lease_id, message=why.message)
-
-
-_LOOK_AGAIN_S: Final = 0.3
-_GRACE_S: Final = 10.0
-_STATES: Final[Mapping[str, TaskState]] = {
-    OffloadState.MOVING: TaskState.SUBMITTED,
-    OffloadState.RUNNING: TaskState.RUNNING,
-    OffloadState.CANCELLED: TaskState.CANCELLED,
-    OffloadState.FAILED: TaskState.FAILED,
-    OffloadState.LOST: TaskState.FAILED,
-}
-
-
-async def recommendations(backend: Backend, node: str | None) -> list[OffloadingRecommendation]:
-    """The processes that could move, the surest first."""
-    return [recommendation_from(one) for one in (await backend.ask(GridClient.offload_candidates, node))["candidates"]]
-
-
-class MovedProcesses:
-    """Moved processes, by the ids that the controller gave them."""
-
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-
-    def __contains__(self, task_id: str) -> bool:
-        return task_id in self._ids
-
-    async def move(self, given: OffloadingRecommendation, backend: Backend) -> str:
-        """Moves exactly the recommended process, never a later one with the same number."""
-        assert given.process is not None
-        process = given.process
-        body: OffloadRequest = {
-            "pid": process.pid,
-            "node": process.node,
-            "created_at": process.created_at,
-            "to": given.destination or "auto",
-        }
-        moved = (await backend.ask(GridClient.offload, body))["offload"]
-        assert moved is not None, "only a dry run moves nothing"
-        self._ids.append(moved["offload_id"])
-        return moved["offload_id"]
-
-    async def status(self, task_id: str, backend: Backend) -> TaskFacts:
-        found = await self._find(task_id, backend)
-        code = found["exit_code"]
-        state = _STATES.get(found["state"]) or (TaskState.FAILED if code else TaskState.DONE)
-        return {
-            "task_id": task_id,
-            "state": str(state),
-            "label": found["label"],
-            "target_node": found["from_node"],
-            "node": found["to_node"],
-            "runs_on": found["to_node"],
-            "kept_on_target": False,
-            "offloaded": True,
-            "lease_id": task_id,
-            "exit_code": code,
-            "error": found["why"],
-        }
-
-    async def result(self, task_id: str, backend: Backend) -> int | None:
-        """Its exit code, once it has ended."""
-        while not _is_over(found := await self._find(task_id, backend)):  # noqa: ASYNC110 - it must be polled
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        code: int | None = found["exit_code"]
-        return code
-
-    async def printed(self, task_id: str, backend: Backend) -> str:
-        return await read_all(lambda begin: backend.ask(GridClient.offload_log, task_id, begin))
-
-    async def cancel(self, task_id: str, backend: Backend) -> bool:
-        if _is_over(await self._find(task_id, backend)):
-            return False
-        await backend.ask(GridClient.cancel_offload, task_id, _GRACE_S)
-        return True
-
-    async def _find(self, task_id: str, backend: Backend) -> OffloadedProcess:
-        for one in (await backend.ask(GridClient.offloads))["offloads"]:
-            if one["offload_id"] == task_id:
-                return one
-        raise RequestNotFound(f"The controller has no record of moved process {task_id!r}", try_next="grid audit log")
-
-
-def _is_over(found: OffloadedProcess) -> bool:
-    return OffloadState(found["state"]).is_over
 
 
 _PRESSED: Final = 0.8

@@ -4,21 +4,21 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, RequestNotFound
-from distributed_grid.model.offload import OffloadingRecommendation
+from distributed_grid.model.offload import OffloadingRecommendation, OffloadState
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.policies import SharingMode as OffloadingMode
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, units_of
-from distributed_grid.sdk.backend import Connected, connect_to_ray, head_of
+from distributed_grid.offload.view import recommendation_from
+from distributed_grid.sdk.backend import Backend, Connected, connect_to_ray, head_of
 from distributed_grid.sdk.boosts import ResourceBoostManager
 from distributed_grid.sdk.execution import (
     Carrier,
     ExecutedTask,
-    MovedProcesses,
     ShownTask,
     TaskFacts,
     TaskState,
@@ -26,10 +26,98 @@ from distributed_grid.sdk.execution import (
     Work,
     command_work,
     printed_by,
-    recommendations,
+    read_all,
 )
 
+if TYPE_CHECKING:
+    from distributed_grid.wire.offload import OffloadedProcess, OffloadRequest
+
 __all__ = ["EnhancedOffloadingExecutor", "OffloadingMode", "OffloadingRecommendation"]
+
+
+_LOOK_AGAIN_S: Final = 0.3
+_GRACE_S: Final = 10.0
+_STATES: Final[Mapping[str, TaskState]] = {
+    OffloadState.MOVING: TaskState.SUBMITTED,
+    OffloadState.RUNNING: TaskState.RUNNING,
+    OffloadState.CANCELLED: TaskState.CANCELLED,
+    OffloadState.FAILED: TaskState.FAILED,
+    OffloadState.LOST: TaskState.FAILED,
+}
+
+
+async def recommendations(backend: Backend, node: str | None) -> list[OffloadingRecommendation]:
+    """The processes that could move, the surest first."""
+    return [recommendation_from(one) for one in (await backend.ask(GridClient.offload_candidates, node))["candidates"]]
+
+
+class MovedProcesses:
+    """Moved processes, by the ids that the controller gave them."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+
+    def __contains__(self, task_id: str) -> bool:
+        return task_id in self._ids
+
+    async def move(self, given: OffloadingRecommendation, backend: Backend) -> str:
+        """Moves exactly the recommended process, never a later one with the same number."""
+        assert given.process is not None
+        process = given.process
+        body: OffloadRequest = {
+            "pid": process.pid,
+            "node": process.node,
+            "created_at": process.created_at,
+            "to": given.destination or "auto",
+        }
+        moved = (await backend.ask(GridClient.offload, body))["offload"]
+        assert moved is not None, "only a dry run moves nothing"
+        self._ids.append(moved["offload_id"])
+        return moved["offload_id"]
+
+    async def status(self, task_id: str, backend: Backend) -> TaskFacts:
+        found = await self._find(task_id, backend)
+        code = found["exit_code"]
+        state = _STATES.get(found["state"]) or (TaskState.FAILED if code else TaskState.DONE)
+        return {
+            "task_id": task_id,
+            "state": str(state),
+            "label": found["label"],
+            "target_node": found["from_node"],
+            "node": found["to_node"],
+            "runs_on": found["to_node"],
+            "kept_on_target": False,
+            "offloaded": True,
+            "lease_id": task_id,
+            "exit_code": code,
+            "error": found["why"],
+        }
+
+    async def result(self, task_id: str, backend: Backend) -> int | None:
+        """Its exit code, once it has ended."""
+        while not _is_over(found := await self._find(task_id, backend)):  # noqa: ASYNC110 - it must be polled
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        code: int | None = found["exit_code"]
+        return code
+
+    async def printed(self, task_id: str, backend: Backend) -> str:
+        return await read_all(lambda begin: backend.ask(GridClient.offload_log, task_id, begin))
+
+    async def cancel(self, task_id: str, backend: Backend) -> bool:
+        if _is_over(await self._find(task_id, backend)):
+            return False
+        await backend.ask(GridClient.cancel_offload, task_id, _GRACE_S)
+        return True
+
+    async def _find(self, task_id: str, backend: Backend) -> "OffloadedProcess":
+        for one in (await backend.ask(GridClient.offloads))["offloads"]:
+            if one["offload_id"] == task_id:
+                return one
+        raise RequestNotFound(f"The controller has no record of moved process {task_id!r}", try_next="grid audit log")
+
+
+def _is_over(found: "OffloadedProcess") -> bool:
+    return OffloadState(found["state"]).is_over
 
 
 _REMEMBERED: Final = 1000
@@ -51,17 +139,18 @@ class EnhancedOffloadingExecutor(Connected):
 
     def __init__(
         self,
-        ssh_manager: Any = None,
+        ssh_manager: object = None,
         cluster_config: ConfigLike = None,
         mode: OffloadingMode | str = OffloadingMode.DYNAMIC_BALANCING,
         boost_manager: ResourceBoostManager | None = None,
         *,
         max_retries: int = 1,
-        **options: Any,
+        backend: Backend | None = None,
+        **_historic: object,
     ) -> None:
         """`ssh_manager` may be None: nothing here needs SSH. `max_retries`: how often work (a function or a command)
         restarts elsewhere when its node is lost; with 0, nothing is ever started twice."""
-        super().__init__(cluster_config, shared=boost_manager, **options)
+        super().__init__(cluster_config, backend=backend, shared=boost_manager)
         self.mode = OffloadingMode.parse(mode)
         self.boost_manager = boost_manager
         self._max_retries = max_retries
