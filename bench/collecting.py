@@ -128,7 +128,7 @@ class _Simulated:
     def leases(self) -> tuple[Lease, ...]:
         return ()
 
-    async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
+    async def answers(self, within_s: float) -> Answers:
         return {node_id: PLAIN.decode(Reading, said) for node_id, said in self._said.items()}
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:

@@ -35,8 +35,8 @@ class Lab:
     def leases(self) -> tuple[Lease, ...]:
         return (lease(source="gpu1", target="gpu2"),)
 
-    async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
-        return {n.node_id: self.said.get(n.name, reading(cpu_used=0.0)) for n in nodes.alive}
+    async def answers(self, within_s: float) -> Answers:
+        return {n.node_id: self.said.get(n.name, reading(cpu_used=0.0)) for n in self.there.values() if n.alive}
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
         return self.waiting
@@ -201,10 +201,10 @@ def test_a_round_without_all_answers_is_repeated_soon_and_keeps_the_rhythm_of_th
     lab.said = dict.fromkeys(("gpu1", "gpu2"), "its probe is still starting")
     asked: list[datetime] = []
 
-    async def answers(nodes: NodeTable, within_s: float) -> Answers:
+    async def answers(within_s: float) -> Answers:
         asked.append(lab.now)
-        found: dict[str, Reading | str] = {n.node_id: "its probe is still starting" for n in nodes.alive}
-        return found if len(asked) < 2 else {n.node_id: busy(8.0) for n in nodes.alive}
+        ids = [node.node_id for node in lab.there.values()]
+        return dict.fromkeys(ids, "its probe is still starting" if len(asked) < 2 else busy(8.0))
 
     lab.answers = answers  # type: ignore[method-assign]
 

@@ -98,7 +98,7 @@ class _EngineSources:
     def leases(self) -> tuple[Lease, ...]:
         return self._p.ledger.snapshot()
 
-    async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
+    async def answers(self, within_s: float) -> Answers:
         return await self._telemetry.read(dict(self._p.observer.naming.raylets), within_s)
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:

@@ -46,7 +46,7 @@ class Sources(Protocol):
 
     async def nodes(self) -> NodeTable: ...
     def leases(self) -> tuple[Lease, ...]: ...
-    async def answers(self, nodes: NodeTable, within_s: float) -> Answers: ...
+    async def answers(self, within_s: float) -> Answers: ...
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]: ...
 
 
@@ -150,7 +150,7 @@ class Collector:
         """Measure everything once. `remember`: add the result to the history."""
         began = time.perf_counter()
         nodes = await self._sources.nodes()
-        answers = await self._sources.answers(nodes, self._settings.within_s)
+        answers = await self._sources.answers(self._settings.within_s)
         now = self._now()
         self._take(nodes, answers, now)
         if remember:

@@ -42,7 +42,7 @@ class RaySource:
     def leases(self) -> tuple[Lease, ...]:
         return ()  # without grid, nothing is lent
 
-    async def answers(self, nodes: NodeTable, within_s: float) -> Answers:
+    async def answers(self, within_s: float) -> Answers:
         return await self._telemetry.read(dict(self._observer.naming.raylets), within_s)
 
     async def pending(self, nodes: NodeTable) -> tuple[Pending, ...]:
