@@ -19,6 +19,7 @@ from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.processes import Held, ProcessSpec
 from distributed_grid.model.roles.spec import ConcurrencyOf, RoleSpec, environment_of
 from distributed_grid.model.roles.workload import Workload
+from distributed_grid.roles.calls.endpoints import Ref
 from distributed_grid.roles.on_node import actor, making, peers
 from distributed_grid.roles.role_class import class_of, concurrency_of
 
@@ -55,7 +56,7 @@ class Hosting:
         """Whether its class defines `on_peers`."""
         return making.wants_peers(self._classes[role])
 
-    def ports_on(self, node_id: NodeId, count: int) -> Any:
+    def ports_on(self, node_id: NodeId, count: int) -> Ref:
         """A reference to the node's address and `count` free ports there."""
         there = NodeAffinitySchedulingStrategy(node_id, soft=False)
         return _addresses().options(num_cpus=0, scheduling_strategy=there, max_retries=1).remote(count)
@@ -65,7 +66,7 @@ class Hosting:
         there = NodeAffinitySchedulingStrategy(node_id, soft=False)
         _ender().options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(pid)
 
-    def start(self, spec: ProcessSpec, held: Held, ranks: Mapping[str, str], ports: Any, port: int) -> Any:
+    def start(self, spec: ProcessSpec, held: Held, ranks: Mapping[str, str], ports: Ref, port: int) -> Any:
         """The actor's handle, at once. The actor comes up in the background."""
         env = environment_of([self._spec(role) for role in spec.roles], self._caller, self._env_allow)
         made = self.actor_class(spec.roles).options(

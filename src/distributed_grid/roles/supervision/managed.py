@@ -38,7 +38,7 @@ from distributed_grid.model.roles.processes import (
     StopActor,
     specs_of,
 )
-from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry
+from distributed_grid.roles.calls.endpoints import Endpoint, EndpointRegistry, Ref
 from distributed_grid.roles.on_node.actor import Described
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.on_node.peers import wire_name
@@ -53,9 +53,9 @@ class ManagedProcess:
     endpoints: tuple[Endpoint, ...] = ()
     handle: Any = None
     """Its actor."""
-    steps: list[Any] = field(default_factory=list)
+    steps: list[Ref] = field(default_factory=list)
     """References to the steps before it is up: its constructors, then meeting its peers."""
-    ping: Any = None
+    ping: Ref | None = None
     """A reference to the ping that it has not answered yet."""
 
     @property
@@ -109,7 +109,7 @@ class ProcessSet:
     _suspects: deque[Endpoint] = field(default_factory=deque)
     """Endpoints whose member a call found to be gone. Callers add to it, in threads of their own."""
     _edition: int = 0
-    _ports: dict[tuple[str, ...], tuple[NodeId, Any, int]] = field(default_factory=dict)
+    _ports: dict[tuple[str, ...], tuple[NodeId, Ref, int]] = field(default_factory=dict)
     """By roles: the node with rank 0, a reference to its address and free ports, and which port is theirs."""
     _variables: dict[str, dict[str, str]] = field(default_factory=dict)
     """By name: the ranks of a process, for its environment."""
@@ -216,7 +216,7 @@ class ProcessSet:
         process.ping = process.handle.grid_ping.remote()
         self.send([(process, PingSent(next_s))])
 
-    def answer(self, process: ManagedProcess) -> Any:
+    def answer(self, process: ManagedProcess) -> Ref:
         """The reference to an answered ping."""
         ref, process.ping = process.ping, None
         return ref
@@ -268,10 +268,10 @@ class ProcessSet:
     def leaving(self) -> list[ManagedProcess]:
         return [process for process in self.by_name.values() if process.status.is_leaving]
 
-    def introduce(self, processes: Iterable[ManagedProcess]) -> list[tuple[ManagedProcess, list[Any]]]:
+    def introduce(self, processes: Iterable[ManagedProcess]) -> list[tuple[ManagedProcess, list[Ref]]]:
         """Tell each process that defines `on_peers` of its peers. Returns each with references to the notifications."""
         asking = [(process, [role for role in process.key if self.hosting.greets(role)]) for process in processes]
-        begun: list[tuple[ManagedProcess, list[Any]]] = []
+        begun: list[tuple[ManagedProcess, list[Ref]]] = []
         if not any(greets for _, greets in asking):
             return begun
         others: dict[str, list[tuple[int, str, int]]] = {}

@@ -8,13 +8,14 @@ by their failure policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import ray
 
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.roles.processes import Held
 from distributed_grid.model.times import parse_instant, stamp
+from distributed_grid.roles.calls.endpoints import Ref
 from distributed_grid.roles.on_node.peers import wire_name
 from distributed_grid.roles.supervision.managed import ManagedProcess
 from distributed_grid.roles.supervision.parts import RunParts
@@ -29,7 +30,7 @@ ON_RECLAIM: Final = "on_reclaim"
 class _Notified:
     """One place that is being reclaimed, and the answers that its members still owe."""
 
-    waits: list[Any]
+    waits: list[Ref]
     may_go: bool
     """So far, all members have answered that they are done."""
 
@@ -63,7 +64,7 @@ class Reclaims:
             f"the place of {self._who(held)} on {held.holding.node} is being returned: {why_it_ends(ending)}{until}"
         )
         notice = {"boost_id": held.boost_id, **ending}
-        refs: list[Any] = []
+        refs: list[Ref] = []
         has_all = bool(processes)
         for process in processes:
             hooks = [role for role in process.key if ON_RECLAIM in self._p.process_set.hosting.methods(role)]
@@ -91,7 +92,7 @@ class Reclaims:
         )
 
 
-def _says_done(answer: Any) -> bool:
+def _says_done(answer: Ref) -> bool:
     try:
         return ray.get(answer) is True
     except Exception:  # noqa: BLE001 (whatever it is, it is not a yes)

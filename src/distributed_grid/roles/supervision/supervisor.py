@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import ray
 
@@ -24,7 +24,7 @@ from distributed_grid.model.roles.runs import Record, RunState
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import scaled_counts
 from distributed_grid.model.times import instant
-from distributed_grid.roles.calls.endpoints import Endpoint
+from distributed_grid.roles.calls.endpoints import Endpoint, Ref
 from distributed_grid.roles.calls.ray_transport import unfinished
 from distributed_grid.roles.on_node.making import ON_PEERS
 from distributed_grid.roles.record import member_row, role_row
@@ -44,7 +44,7 @@ class PeerNotifier:
     def __init__(self, parts: RunParts) -> None:
         self._p = parts
         self._known: frozenset[tuple[str, int]] = frozenset()
-        self._notifications: dict[Any, ManagedProcess] = {}
+        self._notifications: dict[Ref, ManagedProcess] = {}
         """References to the notifications of members."""
 
     def begin(self) -> None:
