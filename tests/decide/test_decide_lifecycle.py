@@ -18,6 +18,7 @@ from distributed_grid.decide.leases.lifecycle import (
     Take,
     group_end,
     is_expired,
+    is_gone,
     is_lost_with,
     is_notice_over,
     lease_from,
@@ -79,6 +80,23 @@ def test_what_is_due() -> None:
 )
 def test_a_lease_goes_with_the_nodes_that_it_needs(one: Lease, gone: set[str], expected: bool) -> None:
     assert is_lost_with(one, gone) is expected
+
+
+@pytest.mark.parametrize(
+    ("absent_s", "since_start_s", "was_seen", "expected"),
+    [
+        (1.9, 100, True, False),
+        (2.0, 100, True, True),
+        (2.0, 10, True, True),
+        (10.0, 10, False, False),  # after a restart of the cluster it may still come
+        (2.0, 30, False, True),
+    ],
+)
+def test_a_node_counts_as_gone_after_a_moment(
+    absent_s: float, since_start_s: float, was_seen: bool, expected: bool
+) -> None:
+    began, absent_since = later(-since_start_s), later(-absent_s)
+    assert is_gone(absent_since, NOON, began=began, was_seen=was_seen) is expected
 
 
 @pytest.mark.parametrize(

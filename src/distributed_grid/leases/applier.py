@@ -202,6 +202,11 @@ class Applier:
             await threads.ENGINE.run(self._cluster.kill, raylet.node_id, victims)
         return victims
 
+    @property
+    def gated(self) -> frozenset[NodeName]:
+        """The nodes on which gates stand."""
+        return frozenset(self._gated)
+
     async def gate(self, wanted: set[NodeName], totals: Mapping[NodeName, ResourceVector]) -> None:
         """Put gates on exactly these nodes."""
         raylets = self._observer.naming.raylets

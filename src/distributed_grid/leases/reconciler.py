@@ -8,7 +8,7 @@ import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.leases.lifecycle import is_expired, is_lost_with, pressure_on
+from distributed_grid.decide.leases.lifecycle import is_expired, is_gone, is_lost_with, pressure_on
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group, holders_in_words
@@ -102,8 +102,6 @@ _DRAINING_S: Final = 0.05
 _TELL_EVERY = timedelta(seconds=2)
 _NOTE_HELD_EVERY = timedelta(minutes=5)
 _KILL_EVERY = timedelta(seconds=1)
-_NODE_GRACE = timedelta(seconds=2)
-_START_GRACE = timedelta(seconds=30)
 _RUNS_EVERY = timedelta(seconds=2)
 _CHARGE_EVERY = timedelta(seconds=30)
 _KEEP_CHARGES_EVERY = timedelta(minutes=5)
@@ -123,7 +121,6 @@ class Reconciler:
         self._held: dict[str, tuple[datetime, str]] = {}
         """By lease: when its holders were last reported in an event, and the text."""
         self._killed_at: dict[str, datetime] = {}
-        self._gated: set[NodeName] = set()
         self._missing: set[str] = set()
         self._dead: frozenset[str] = frozenset()
         """Owners of leases that were gone at the last look."""
@@ -234,12 +231,10 @@ class Reconciler:
         named = {name for lease in p.ledger for name in (lease.source, lease.target)}
         self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
         self._seen |= alive
-        # After a restart of the whole cluster, nodes come back one by one: those not seen yet have more time.
-        starting = now - self._began < _START_GRACE
         gone = {
             name
             for name, since in self._absent_since.items()
-            if now - since >= (_START_GRACE if starting and name not in self._seen else _NODE_GRACE)
+            if is_gone(since, now, began=self._began, was_seen=name in self._seen)
         }
         changed = False
         for lease in p.ledger:
@@ -351,7 +346,6 @@ class Reconciler:
         self._reported_at = {key: at for key, at in self._reported_at.items() if p.ledger.get(key)}
         self._held = {key: last for key, last in self._held.items() if p.ledger.get(key)}
         await p.applier.gate(gated, convergence.totals)
-        self._gated = gated
         if finished:
             p.commit_soon()
             p.something_changed()
@@ -393,7 +387,7 @@ class Reconciler:
                 p.journal.note("held", f"{lease.describe()}: {message}", lease=lease, node=lease.target)
         pressure = pressure_on(lease, now)
         # The gate stands before anything is killed: otherwise the node's queue would take what the kill frees.
-        if pressure.kills and lease.target in self._gated:
+        if pressure.kills and lease.target in p.applier.gated:
             last = self._killed_at.get(lease.id)
             if last is None or now - last >= _KILL_EVERY:
                 self._killed_at[lease.id] = now

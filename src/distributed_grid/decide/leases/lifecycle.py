@@ -7,12 +7,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Final
 
 from distributed_grid.model.endings import ENDING_S, EndCause, Ending
 from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked
 from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
+
+_NODE_GRACE: Final = timedelta(seconds=2)
+_START_GRACE: Final = timedelta(seconds=30)
 
 
 def lease_from(plan: Grant, lease_id: str, now: datetime, *, grace_s: float, on_grace_end: OnGraceEnd) -> Lease:
@@ -51,6 +55,15 @@ def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
     """Whether it is still to be reclaimed because a node is cordoned."""
     is_asked = lease.state is not LeaseState.ACTIVE or lease.notice is not None
     return not is_asked and not {lease.source, lease.target}.isdisjoint(cordoned)
+
+
+def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen: bool) -> bool:
+    """Whether a node that is absent counts as gone; `began`: when grid started, `was_seen`: it was there since.
+
+    After a restart of the whole cluster, nodes come back one by one: those not seen yet have more time.
+    """
+    may_still_come = not was_seen and now - began < _START_GRACE
+    return now - absent_since >= (_START_GRACE if may_still_come else _NODE_GRACE)
 
 
 def is_lost_with(lease: Lease, gone: Collection[NodeName]) -> bool:
