@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from distributed_grid.cli.output import explain, is_a_terminal, json_option, say
-from distributed_grid.client import NO_CLUSTER, GridClient
+from distributed_grid.client import GridClient
+from distributed_grid.client.whereabouts import NO_CLUSTER
 from distributed_grid.demo.ray_view import RayView, driver_of
 from distributed_grid.demo.show import last_look
 from distributed_grid.errors import CheckFailed, GridError, NoCluster

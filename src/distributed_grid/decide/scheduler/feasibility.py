@@ -176,7 +176,7 @@ def why_not(sought: Sought, name: NodeName) -> str:
         return _ruled_out(f"only {only} is allowed")
     is_home = row == sought.home
     code = columns.refuses[row] if not (is_home and columns.up[row]) else None
-    if sought.home >= 0 and columns.cordoned[sought.home]:
+    if code is None and sought.home >= 0 and columns.cordoned[sought.home]:
         code = RefusalCode.COOLING_DOWN
     if code is not None:
         return code.message(columns.facts(row, sought.target) or {})
