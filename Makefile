@@ -18,8 +18,8 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests on clusters often wait for processes, and the others compute. So two processes begin with the former, and one
-# with the latter: together they keep two cores busy.
+# Tests on clusters mostly wait for processes, and the others compute: run together, they take as long as the
+# work of all of them needs. Three processes keep two cores busy.
 AT_ONCE = -n 3 --no-loadscope-reorder
 
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by

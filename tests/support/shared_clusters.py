@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
 if TYPE_CHECKING:
     from live_grid import LiveGrid
@@ -88,19 +87,10 @@ _LARGEST_SCOPE = 60
 
 
 class ByCluster(LoadScopeScheduling):
-    """Hands out to one process what shares a cluster.
-
-    The tests on clusters come first (`arrange`). The last process begins at the other end, with the tests that only
-    compute: they use what those on clusters leave while they wait.
-    """
+    """Hands out to one process what shares a cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
         return self._scopes[nodeid]
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        if len(self.nodes) > 1 and node is self.nodes[-1]:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-        super()._assign_work_unit(node)
 
     @cached_property
     def _scopes(self) -> dict[str, str]:
