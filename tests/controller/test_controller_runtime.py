@@ -219,7 +219,7 @@ def test_whatever_is_wrong_with_a_file_the_controller_answers_ends_loans_and_hea
     first = started(telemetry=telemetry)
     with closing(GridClient(home, retry_s=10.0)) as client:
         anas = client.create_token({"name": "ana", "scopes": ["view"]})["token"]
-        client.request_boost({"target_node": "b", "resource_type": "cpu", "amount": "2", "duration_seconds": 4})
+        client.request_boost({"target_node": "b", "resource_type": "cpu", "amount": "2", "duration_seconds": 3})
         installations = home.token.read_text().strip()
     first.end()
     path = FILES[name](home)

@@ -86,16 +86,17 @@ _PATIENCE = 4.0
 
 
 def until(condition: Callable[[], Any], within_s: float = 20.0, what: str = "the condition") -> Any:
-    """Wait for something to become true; return it."""
+    """Wait for something to become true; return it. Asking costs the controller something, so it becomes rarer."""
     within_s *= _PATIENCE
-    deadline = time.monotonic() + within_s
+    deadline, pause_s = time.monotonic() + within_s, 0.02
     while True:
         found = condition()
         if found:
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not become true within {within_s} s (last: {found!r})")
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(0.25, pause_s * 1.2)
 
 
 class LiveGrid:
