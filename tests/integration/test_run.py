@@ -406,6 +406,7 @@ def test_a_boost_that_was_there_before_stays(grid: LiveGrid) -> None:
     grid.release_everything()
 
 
+@pytest.mark.slow  # Ray's libraries: dozens of processes
 @pytest.mark.timeout(600)
 def test_a_private_cluster_has_exactly_what_is_leased_for_data_and_tune_too(
     grid: LiveGrid, script: Callable[[str], str]

@@ -266,6 +266,7 @@ def serve_of_others(grid: LiveGrid) -> Iterator[None]:
     grid.settled()
 
 
+@pytest.mark.slow  # one of Ray's libraries: dozens of processes
 def test_serve_is_refused_in_a_shared_cluster_whose_own_is_left_alone(
     grid: LiveGrid, script: Callable[[str], str], serve_of_others: None
 ) -> None:
@@ -301,6 +302,7 @@ def test_a_program_out_of_the_hook_s_reach_is_told_of_and_what_it_leaves_is_ende
     until(lambda: "kept" not in names(), 20, "what it left is ended")
 
 
+@pytest.mark.slow  # one of Ray's libraries: dozens of processes
 def test_a_serve_that_a_run_has_started_out_of_the_hook_s_reach_ends_with_it(
     grid: LiveGrid, script: Callable[[str], str]
 ) -> None:
@@ -332,6 +334,7 @@ def test_a_program_that_leaves_its_private_cluster_is_told_of_and_what_it_leaves
     until(lambda: "kept" not in names(), 20, "what it left is ended")
 
 
+@pytest.mark.slow  # one of Ray's libraries: dozens of processes
 def test_trials_of_tune_wait_for_room_in_the_lease(
     grid: LiveGrid, script: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -344,6 +347,7 @@ def test_trials_of_tune_wait_for_room_in_the_lease(
     assert len(kept) == 1, "one line for all of a kind"
 
 
+@pytest.mark.slow  # one of Ray's libraries: dozens of processes
 def test_what_can_never_fit_is_refused_with_advice(grid: LiveGrid, script: Callable[[str], str]) -> None:
     done = grid.cli("run", "--cpus", "2", "--", script(TOO_LARGE), timeout=400)
 
@@ -353,6 +357,7 @@ def test_what_can_never_fit_is_refused_with_advice(grid: LiveGrid, script: Calla
     assert "outside the lease, " not in done.stderr
 
 
+@pytest.mark.slow  # one of Ray's libraries: dozens of processes
 def test_a_train_program_that_fits_is_inside(grid: LiveGrid, script: Callable[[str], str], tmp_path: Path) -> None:
     done = grid.cli("run", "--cpus", "2", "--", script(TRAINS), str(tmp_path / "trained"), timeout=500)
 
