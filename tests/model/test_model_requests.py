@@ -136,14 +136,14 @@ def test_one_kind_has_nothing_along_so_that_a_plan_takes_the_request_too() -> No
 def test_a_command_makes_the_same_request() -> None:
     plain = Ask("a", "cpu", 20_000)
     terms = {"priority": AllocationPriority.HIGH, "duration_s": 90.0, "grace_s": 0.0, "on_grace_end": OnGraceEnd.KILL}
-    full = Ask("a", "memory", 3 * GB // 2, source="b", delivery="transfer", **terms)
+    full = Ask("a", "memory", 3 * GB // 2, sources=("b",), delivery="transfer", **terms)
     assert command(plain) == "grid boost request a cpu 2"
     words = "--source b --priority high --duration 90 --delivery transfer --grace 0 --on-grace-end kill"
     assert command(full) == f"grid boost request a memory 1.5 {words}"
 
 
 def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -> None:
-    run = Ask("a", "gpu", 10_000, along=(("cpu", 20_000),), source="b", delivery="reserve", purpose=Purpose.RUN)
+    run = Ask("a", "gpu", 10_000, along=(("cpu", 20_000),), sources=("b",), delivery="reserve", purpose=Purpose.RUN)
     assert command(run) == "grid run --gpus 1 --cpus 2 --source b"
     assert command(Ask("a", "cpu", 1, along=(("accel", 10_000),), purpose=Purpose.RUN)) is None
     assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),))) is None

@@ -79,7 +79,7 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
             leases.append(lease_of(other.grant, other.waiting.id))
     nodes, usage = world.nodes(leases), world.usage(leases)
     if said.grant is not None:
-        allowed = plan_grant(replace(asked, source=said.grant.source), nodes, usage, rules)
+        allowed = plan_grant(replace(asked, sources=(said.grant.source,)), nodes, usage, rules)
         assert isinstance(allowed, Grant)
         assert said.preemption is None
     elif not said.ahead:

@@ -21,7 +21,7 @@ from distributed_grid.leases.view import boost_dict, cut_to_fit, status_dict
 from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.demand import Demand
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable, in_words
 from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.refusals import RefusalCode
@@ -304,7 +304,7 @@ def queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> Que
         "until": None if waiting.until is None else instant(waiting.until),
         "reason": f"{ask.target} is not connected, or not seen yet" if verdict is None else verdict.reason,
         "expected_start": None if start is None else instant(start),
-        "expected_source": None if verdict is None else verdict.expected_source,
+        "expected_source": None if verdict is None else in_words(verdict.expected_sources) or None,
     }
 
 

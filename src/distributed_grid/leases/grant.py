@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
+from distributed_grid.decide.capacity.lending import counter_offer, plan_parts
 from distributed_grid.decide.leases.lifecycle import lease_from
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.answers import considered
@@ -49,10 +51,10 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> Grant | Refused:
-    """The lender for a request, or why each node refuses; raises `NotFound` if a name is wrong."""
+def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> tuple[Grant, ...] | Refused:
+    """The lender for a request, or several, or why each node refuses; raises `NotFound` if a name is wrong."""
     check_names(ask, nodes)
-    return plan_grant(ask, nodes, p.ledger.usage, rules_for(p, ask))
+    return plan_parts(ask, nodes, p.ledger.usage, rules_for(p, ask))
 
 
 def check_names(ask: Ask, nodes: NodeTable) -> None:
@@ -65,8 +67,8 @@ def check_names(ask: Ask, nodes: NodeTable) -> None:
                 f"No node has a resource {kind!r}{did_you_mean_kind(kind, has)}",
                 try_next=f"Kinds: {', '.join([*BUILT_IN, *sorted(has - {*BUILT_IN})])}",
             )
-    if ask.source is not None:
-        node_named(nodes, ask.source, is_source=True)
+    for source in ask.sources:
+        node_named(nodes, source, is_source=True)
 
 
 def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
@@ -95,8 +97,8 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
         helps.append(f"wait for it with --wait {minutes}m")
     if ask.purpose is Purpose.BOOST:
         priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
-        options = {"--source": ask.source, "--delivery": ask.delivery, "--priority": priority}
-        given = [f" {option} {value}" for option, value in options.items() if value is not None]
+        options = [*(("--source", source) for source in ask.sources), ("--delivery", ask.delivery)]
+        given = [f" {option} {value}" for option, value in (*options, ("--priority", priority)) if value is not None]
         requested = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
         helps.append(f"let it wait in the queue: grid resource-sharing request {requested}")
     said = "; or ".join(helps) or "To see what is free and what waits: grid cluster status"
@@ -127,21 +129,22 @@ def _left_s(until: datetime, now: datetime) -> float:
     return max(0.0, (until - now).total_seconds())
 
 
-def begin_grant(p: EngineContext, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
-    """Put a plan into the ledger: from now on no other request gets this capacity. `carry_out` must follow.
+def begin_grant(p: EngineContext, grants: Sequence[Grant], nodes: NodeTable, lease_id: str | None = None) -> Lease:
+    """Put a plan into the ledger, with all its parts: from now on no other request gets this capacity. `carry_out` must
+    follow.
 
     There must be no await between making the plan from these nodes and this call; otherwise another request could take
     the same capacity.
     """
     sharing = p.config.resource_sharing
     lease = lease_from(
-        plan,
+        grants,
         lease_id or new_id(),
         p.now(),
         grace_s=sharing.grace_seconds,
         on_grace_end=OnGraceEnd(sharing.on_grace_end),
     )
-    p.reasons[lease.id] = _reasons(p, plan, nodes)
+    p.reasons[lease.id] = _reasons(p, lease, grants[0].ask, nodes)
     return p.ledger.add(lease)
 
 
@@ -172,11 +175,12 @@ def leave_off(p: EngineContext, lease: Lease) -> None:
         p.ledger.apply(lease, Interrupted())
 
 
-def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[NodeVerdict]:
+def _reasons(p: EngineContext, lease: Lease, ask: Ask, nodes: NodeTable) -> list[NodeVerdict]:
     """Why each node, or each of the first of many, lends or does not. This cannot be reconstructed later."""
-    some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
-    found = considered(plan.ask, some, p.ledger.usage, rules_for(p, plan.ask), chosen=plan.source)
-    return considered_dicts(plan.ask.kind, found)
+    ask = replace(ask, units=lease.units)
+    some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], *lease.sources, ask.target))
+    found = considered(ask, some, p.ledger.usage, rules_for(p, ask), chosen=lease.sources)
+    return considered_dicts(ask.kind, found)
 
 
 async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:

@@ -42,7 +42,12 @@ async def repair_reservations(p: EngineContext) -> None:
         if name not in known:
             p.journal.note("unknown_group", f"removed the {group.delivery.held_in} {name}: it belongs to no boost")
             await p.applier.remove_group(group.delivery, group.id)
-    standing = {name: group.id for name, group in groups.items() if group.stands}
+    of_name = {lease.group_name: lease for lease in active}
+    standing = {
+        name: group.id
+        for name, group in groups.items()
+        if group.stands or (name in of_name and group.holds(of_name[name]))
+    }
     for lease in active:
         if standing.get(lease.group_name, lease.held_by) != lease.held_by:
             _keep(p, lease, standing[lease.group_name])  # it was made again, but the reply was lost
@@ -50,7 +55,7 @@ async def repair_reservations(p: EngineContext) -> None:
     if fallen:
         await p.look()  # a source may have gone, or come back, since the turn began
     for lease in fallen:
-        if p.ledger.active(lease) and lease.source in p.observer.naming.raylets:  # else it is not back, or soon lost
+        if p.ledger.active(lease) and p.observer.naming.raylets.keys() >= {*lease.sources}:  # else soon lost
             await without_remnant(p, groups.get(lease.group_name))
             await _reserve_again(p, lease)
 
@@ -228,7 +233,7 @@ class Reconciler:
         """End the leases of nodes that are gone, and undo them on the other side."""
         p = self._p
         now = p.now()
-        named = {name for lease in p.ledger for name in (lease.source, lease.target)}
+        named = {name for lease in p.ledger for name in (*lease.sources, lease.target)}
         self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
         self._seen |= alive
         gone = {
@@ -354,12 +359,12 @@ class Reconciler:
         """Record what boosts still lack: after its nodes restarted, a boost may find its source busy."""
         p = self._p
         missing: set[str] = set()
-        for lease_id, units in convergence.growth.untaken.items():
-            lease = p.ledger.get(lease_id)
-            if lease is not None and lease.state is LeaseState.ACTIVE:
-                what = describe(lease.kind, units)
-                missing.add(lease_id)
-                p.notes[lease_id] = (f"{lease.source} is busy: the missing {what} arrive as work there ends",)
+        for part in p.ledger.parts():
+            units = convergence.growth.untaken.get(part.id)
+            if units and part.state is LeaseState.ACTIVE:
+                what = describe(part.kind, units)
+                missing.add(part.whole_id)
+                p.notes[part.whole_id] = (f"{part.source} is busy: the missing {what} arrive as work there ends",)
         for lease_id in self._missing - missing:
             p.notes.pop(lease_id, None)
         self._missing = missing
@@ -368,7 +373,7 @@ class Reconciler:
         """Report what holds the capacity, and end it if that is due. True: let no new work start on the target."""
         p = self._p
         now = p.now()
-        units = convergence.growth.outstanding.get(lease.id, lease.units)
+        units = convergence.outstanding(lease) or lease.units
         reported_at = self._reported_at.get(lease.id)
         if reported_at is None or now - reported_at >= _TELL_EVERY:
             self._reported_at[lease.id] = now

@@ -12,6 +12,7 @@ from typing import Final
 
 from distributed_grid.model.endings import Ending
 from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Program
+from distributed_grid.model.nodes import NodeName
 
 
 class IllegalTransition(Exception):
@@ -220,20 +221,48 @@ def _is_put_off(promised: datetime | None, after: Lease) -> bool:
 def split(lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
     """Split off a second lease of `units`; the rest keeps this lease's id. Together they equal the original.
 
-    The second one takes over that much of the notice. Only for leases whose delivery can be split.
+    Of several lenders, the last ones get their parts back first. The second lease takes over that much of the notice.
+    Only for leases whose delivery can be split.
     """
-    if lease.state not in _SPLITTABLE:
-        raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
     if not lease.delivery.can_split or not 0 < units < lease.units:
         raise ValueError(f"boost {lease.id}: {units} of {lease.units} units of a {lease.delivery} cannot be split off")
-    kept = lease.of_units(lease.units - units)
-    given = replace(lease.of_units(units), id=given_id, idempotency_key=None, programs=())
+    last_first = replace(lease, shares=lease.shares[::-1])
+    return _split(lease, lease.of_units(lease.units - units), last_first.of_units(units), given_id)
+
+
+def split_source(lease: Lease, source: NodeName, given_id: str) -> tuple[Lease, Lease]:
+    """The same for the whole part of one of several lenders."""
+    part = next((part for part in lease.parts if part.source == source), lease)
+    if part is lease:
+        raise ValueError(f"boost {lease.id}: the part of {source} cannot be split off")
+    return _split(lease, lease.without(source), part, given_id)
+
+
+def _split(lease: Lease, kept: Lease, given: Lease, given_id: str) -> tuple[Lease, Lease]:
+    if lease.state not in _SPLITTABLE:
+        raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
+    units = given.units
+    given = replace(given, id=given_id, idempotency_key=None, programs=())
     if (notice := lease.notice) is not None:
         given = replace(given, notice=replace(notice, units=min(units, notice.units)))
         left = notice.units - units
         kept = replace(kept, notice=replace(notice, units=left) if left > 0 else None)
         kept = kept if left > 0 else replace(kept, ending=None)
     return kept, given
+
+
+def joined_by(lease: Lease, other: Lease) -> Lease:
+    """The lease with another one as a further part of it: together they hold what both held.
+
+    Only for active leases of one kind whose delivery can be split. What the other's lender gives already grows.
+    """
+    if lease.state is not _ACTIVE or other.state is not _ACTIVE or other.shares:
+        raise IllegalTransition(f"boost {lease.id} ({lease.state}): joined by {other.id} ({other.state})")
+    if (lease.target, lease.kind, lease.delivery) != (other.target, other.kind, other.delivery) or (
+        not lease.delivery.can_split
+    ):
+        raise ValueError(f"boost {other.id} cannot be a part of boost {lease.id}")
+    return lease.joined_by(other)
 
 
 def as_returned(lease: Lease) -> Lease:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from distributed_grid.model import validators
 from distributed_grid.model.endings import Ending
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import ResourceVector, describe
+from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
 from distributed_grid.model.teams import DEFAULT_TEAM
 
 
@@ -175,11 +175,25 @@ SHOWN: Final = ("requester", "team", "cause", "purpose", "label")
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several lenders lends of a lease."""
+
+    source: NodeName
+    units: int
+    resources: ResourceVector
+    reason: str = ""
+    """Why this lender, and why so much."""
+    bundle: int = 0
+    """Its place in the group of a reservation."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease(Terms):
-    """Part of the source's capacity, granted to the target until `expires_at`."""
+    """Part of the capacity of one or more lenders, granted to the target until `expires_at`."""
 
     id: str
     source: NodeName
+    """The lender; of several, the first."""
     target: NodeName
     kind: str
     units: int
@@ -207,6 +221,35 @@ class Lease(Terms):
     """Who releases or reclaims it, and for which request, while it is being returned or its holder has a notice."""
     programs: tuple[Program, ...] = ()
     """The programs inside: each is notified, and keeps its place until the deadline."""
+    shares: tuple[Share, ...] = ()
+    """What each lender lends, if there are several, or were."""
+
+    @property
+    def sources(self) -> tuple[NodeName, ...]:
+        """The lenders."""
+        return tuple(share.source for share in self.shares) or (self.source,)
+
+    @property
+    def parts(self) -> "tuple[Lease, ...]":
+        """The lease as one lease for each lender; with a single lender, itself. Decisions about capacity use these."""
+        alone = (self._of_shares((share,), f"{self.id}/{share.source}") for share in self.shares)
+        return tuple(replace(part, shares=()) for part in alone) or (self,)
+
+    @property
+    def whole_id(self) -> str:
+        """The id of the lease that it is a part of."""
+        return self.id.partition("/")[0]
+
+    def _of_shares(self, shares: tuple[Share, ...], lease_id: str) -> "Lease":
+        """The same lease from these lenders only."""
+        return replace(
+            self,
+            id=lease_id,
+            source=shares[0].source,
+            units=sum(share.units for share in shares),
+            resources=total([share.resources for share in shares]),
+            shares=shares,
+        )
 
     @property
     def asked_at(self) -> datetime | None:
@@ -271,7 +314,7 @@ class Lease(Terms):
     @property
     def needed_nodes(self) -> frozenset[NodeName]:
         """The nodes that it cannot exist without."""
-        return frozenset((self.source, self.target) if self.delivery.needs_target else (self.source,))
+        return frozenset((*self.sources, self.target) if self.delivery.needs_target else self.sources)
 
     @property
     def coming_back(self) -> int:
@@ -300,11 +343,35 @@ class Lease(Terms):
         return self.expires_at - timedelta(seconds=self.duration_s * (1 - RENEWED_AFTER))
 
     def of_units(self, units: int) -> "Lease":
-        """The lease for so many units only; not for a delivery that cannot be split."""
-        return replace(self, units=units, resources=ResourceVector({self.kind: units}))
+        """The lease for so many units only; not for a delivery that cannot be split. The last lenders give less."""
+        if not self.shares:
+            return replace(self, units=units, resources=ResourceVector({self.kind: units}))
+        shares, left = [], units
+        for share in self.shares:
+            if (some := min(left, share.units)) > 0:
+                shares.append(replace(share, units=some, resources=ResourceVector({self.kind: some})))
+                left -= some
+        return self._of_shares(tuple(shares), self.id)
+
+    def joined_by(self, other: "Lease") -> "Lease":
+        """The lease with the capacity of another one, of the same kind and target, in addition."""
+        own = self.shares or (Share(self.source, self.units, self.resources, self.delivery_reason),)
+        more = Share(other.source, other.units, other.resources, other.delivery_reason)
+        same = next((share for share in own if share.source == more.source), None)
+        if same is None:
+            return self._of_shares((*own, more), self.id)
+        grown = replace(same, units=same.units + more.units, resources=same.resources + more.resources)
+        return self._of_shares(tuple(grown if share is same else share for share in own), self.id)
+
+    def without(self, source: NodeName) -> "Lease":
+        """The lease without the part of one of its lenders."""
+        return self._of_shares(tuple(share for share in self.shares if share.source != source), self.id)
 
     def describe(self) -> str:
         what = describe(self.kind, self.units)
+        if self.shares:
+            shares = [f"{share.source} ({amount_of(self.kind, share.units)})" for share in self.shares]
+            return f"{what} from {in_words(shares)} to {self.target}"
         return (
             f"{what} from {self.source} to {self.target}" if self.source != self.target else f"{what} on {self.source}"
         )

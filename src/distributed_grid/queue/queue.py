@@ -166,14 +166,15 @@ class Queue:
     @property
     def expected_sources(self) -> dict[str, NodeName]:
         """The expected source of each waiting request."""
-        return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
+        alone = (each for each in self._verdicts.values() if len(each.expected_sources) == 1)
+        return {each.waiting.id: each.expected_sources[0] for each in alone}
 
     def _plan(self, queue: Iterable[Waiting], nodes: NodeTable, explain: Container[str]) -> tuple[Verdict, ...]:
         p = self._p
         return plan_queue(
             queue,
             nodes,
-            p.ledger.snapshot(),
+            p.ledger.parts(),
             p.ledger.usage,
             rules_of_one_look(p),
             p.now(),
@@ -215,9 +216,9 @@ class Queue:
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
         # There is no await from the look to here: no other request can have taken what the plan found.
         begun = [
-            (v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id))
+            (v.waiting, begin_grant(p, v.grants, nodes, v.waiting.id))
             for v in verdicts
-            if v.grant is not None and (self.tasks is None or self.tasks.may_have(v.waiting, v.grant.source))
+            if v.grants and (self.tasks is None or self.tasks.may_have(v.waiting, v.grants[0].source))
         ]
         changed = [self._reclaim(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
         if any(changed):

@@ -242,7 +242,7 @@ class Rebalancing:
             snapshots=collector.snapshots(),
             pressed=collector.pressed,
             demand=collector.demand,
-            leases=p.ledger.snapshot(),
+            leases=p.ledger.parts(),
             usage=p.ledger.usage,
             thresholds=collector.thresholds,
             numbers=numbers(p),

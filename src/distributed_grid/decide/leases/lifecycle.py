@@ -3,7 +3,7 @@
 `model/lease_changes.py` has the changes that are legal; `leases/` carries out what is decided here.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -11,29 +11,39 @@ from typing import Final
 
 from distributed_grid.model.endings import ENDING_S, EndCause, Ending
 from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked
-from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Share
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
+from distributed_grid.model.resources import total
 
 _NODE_GRACE: Final = timedelta(seconds=2)
 _START_GRACE: Final = timedelta(seconds=30)
 
 
-def lease_from(plan: Grant, lease_id: str, now: datetime, *, grace_s: float, on_grace_end: OnGraceEnd) -> Lease:
-    """The lease that a grant becomes. `grace_s` and `on_grace_end` apply where the request says nothing."""
-    ask = plan.ask
+def lease_from(
+    grants: Sequence[Grant], lease_id: str, now: datetime, *, grace_s: float, on_grace_end: OnGraceEnd
+) -> Lease:
+    """The lease that a grant becomes, or the grants of all its parts together. `grace_s` and `on_grace_end` apply where
+    the request says nothing."""
+    first, ask = grants[0], grants[0].ask
+    shares = [
+        Share(grant.source, grant.ask.units, grant.resources, grant.why_it, number)
+        for number, grant in enumerate(grants)
+    ]
     return Lease(
         id=lease_id,
-        source=plan.source,
-        resources=plan.resources,
-        delivery=plan.delivery,
-        delivery_reason=plan.delivery_reason,
+        source=first.source,
+        resources=total([grant.resources for grant in grants]),
+        delivery=first.delivery,
+        delivery_reason=first.delivery_reason,
         state=LeaseState.GRANTING,
         allocated_at=now,
         expires_at=now + timedelta(seconds=ask.duration_s),
-        warnings=plan.warnings,
+        warnings=tuple(dict.fromkeys(warning for grant in grants for warning in grant.warnings)),
+        shares=tuple(shares) if len(shares) > 1 else (),
         **ask.terms
         | {
+            "units": sum(grant.ask.units for grant in grants),
             "grace_s": grace_s if ask.grace_s is None else ask.grace_s,
             "on_grace_end": ask.on_grace_end or on_grace_end,
         },
@@ -54,7 +64,7 @@ def is_notice_over(lease: Lease, now: datetime) -> bool:
 def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
     """Whether it is still to be reclaimed because a node is cordoned."""
     is_asked = lease.state is not LeaseState.ACTIVE or lease.notice is not None
-    return not is_asked and not {lease.source, lease.target}.isdisjoint(cordoned)
+    return not is_asked and not {*lease.sources, lease.target}.isdisjoint(cordoned)
 
 
 def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen: bool) -> bool:

@@ -181,7 +181,7 @@ def _moves(
             if isinstance(plan, Grant):
                 left -= lease.units
                 lending.add(plan.source)
-                yield Move(lease, replace(plan, ask=replace(plan.ask, source=plan.source)), why)
+                yield Move(lease, replace(plan, ask=replace(plan.ask, sources=(plan.source,))), why)
 
 
 def _is_movable(seen: Observed, lease: Lease) -> bool:
