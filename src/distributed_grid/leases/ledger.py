@@ -5,7 +5,7 @@ from itertools import chain
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.errors import AmbiguousBoost, BoostNotFound
-from distributed_grid.model.lease_changes import Change, IllegalTransition, changed, joined_by, split, split_source
+from distributed_grid.model.lease_changes import Change, IllegalTransition, changed, joined_by, split
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 
@@ -62,14 +62,9 @@ class Ledger:
             self._parts.pop(lease.id)
             self.usage.count(known, -1)
 
-    def split(self, lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
+    def split(self, lease: Lease, units: int, given_id: str, *, source: NodeName | None = None) -> tuple[Lease, Lease]:
         """Split a lease into the part that is kept and the part that is given up. The usage stays the same."""
-        kept, given = split(self._entry(lease), units, given_id)
-        return self._set(kept), self.add(given)
-
-    def split_source(self, lease: Lease, source: NodeName, given_id: str) -> tuple[Lease, Lease]:
-        """The same for the whole part of one of several lenders."""
-        kept, given = split_source(self._entry(lease), source, given_id)
+        kept, given = split(self._entry(lease), units, given_id, source=source)
         return self._set(kept), self.add(given)
 
     def join(self, lease: Lease, into: Lease) -> Lease:

@@ -7,7 +7,14 @@ the end of the grace period, as the waiting request was promised.
 `leases/notices.py` delivers the notices.
 """
 
-from distributed_grid.decide.leases.lifecycle import Take, could_come, is_notice_over, must_leave, reclaim_of
+from distributed_grid.decide.leases.lifecycle import (
+    Take,
+    could_come,
+    could_split_off,
+    is_notice_over,
+    must_leave,
+    reclaim_of,
+)
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
 from distributed_grid.leases.state import EngineContext
@@ -38,6 +45,8 @@ def by_policy(p: EngineContext, cause: EndCause) -> Ending:
 def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
     """Take a lease back, or `units` of it, because the capacity is needed elsewhere. The caller commits.
 
+    The lease may be the part of one of several lenders.
+
     `ending` names who reclaims it and for which request; the holder's notice repeats this.
 
     If the holder gets a notice first, returns the lease with that notice. Otherwise returns the lease that winds down:
@@ -46,9 +55,13 @@ def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, unit
 
     Without a notice, each call takes `units` more: the caller counts what is `coming_back` already.
     """
-    current = p.ledger.get(lease.id)
+    current = p.ledger.get(lease.whole_id)
     if current is None:
         return as_returned(lease)
+    if lease.id != current.id and could_split_off(current, lease):
+        # Only this lender needs it: the others' parts stay as they are.
+        wanted = lease.units if units is None else min(units, lease.units)
+        current, units = split_off(p, current, wanted, part_id(None), who=ending.by, source=lease.source), None
     match reclaim_of(current, units, reason, ending, p.now()):
         case None:
             return current

@@ -242,7 +242,7 @@ def _preemption_dict(preemption: Preemption) -> PlannedPreemption:
         "back_by": instant(preemption.back_by),
         "victims": [
             {
-                "boost_id": victim.id,
+                "boost_id": victim.whole_id,
                 "target_node": victim.target,
                 "resource_type": victim.kind,
                 "amount": amount_of(victim.kind, victim.units),

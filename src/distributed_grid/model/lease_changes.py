@@ -218,30 +218,17 @@ def _is_put_off(promised: datetime | None, after: Lease) -> bool:
     return after.deadline > promised + _ROUNDING
 
 
-def split(lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
+def split(lease: Lease, units: int, given_id: str, *, source: NodeName | None = None) -> tuple[Lease, Lease]:
     """Split off a second lease of `units`; the rest keeps this lease's id. Together they equal the original.
 
-    Of several lenders, the last ones get their parts back first. The second lease takes over that much of the notice.
-    Only for leases whose delivery can be split.
+    Of several lenders, `source` gets it back, or if none is given the last ones. The second lease takes over that much
+    of the notice. Only for leases whose delivery can be split.
     """
     if not lease.delivery.can_split or not 0 < units < lease.units:
         raise ValueError(f"boost {lease.id}: {units} of {lease.units} units of a {lease.delivery} cannot be split off")
-    last_first = replace(lease, shares=lease.shares[::-1])
-    return _split(lease, lease.of_units(lease.units - units), last_first.of_units(units), given_id)
-
-
-def split_source(lease: Lease, source: NodeName, given_id: str) -> tuple[Lease, Lease]:
-    """The same for the whole part of one of several lenders."""
-    part = next((part for part in lease.parts if part.source == source), lease)
-    if part is lease:
-        raise ValueError(f"boost {lease.id}: the part of {source} cannot be split off")
-    return _split(lease, lease.without(source), part, given_id)
-
-
-def _split(lease: Lease, kept: Lease, given: Lease, given_id: str) -> tuple[Lease, Lease]:
     if lease.state not in _SPLITTABLE:
         raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
-    units = given.units
+    kept, given = lease.divided(units, source)
     given = replace(given, id=given_id, idempotency_key=None, programs=())
     if (notice := lease.notice) is not None:
         given = replace(given, notice=replace(notice, units=min(units, notice.units)))

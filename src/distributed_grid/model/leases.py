@@ -186,6 +186,10 @@ class Share:
     bundle: int = 0
     """Its place in the group of a reservation."""
 
+    def of_units(self, kind: str, units: int) -> "Share":
+        """The share for so many units only; not for a delivery that cannot be split."""
+        return self if units == self.units else replace(self, units=units, resources=ResourceVector({kind: units}))
+
 
 @dataclass(frozen=True, slots=True)
 class Lease(Terms):
@@ -232,19 +236,19 @@ class Lease(Terms):
     @property
     def parts(self) -> "tuple[Lease, ...]":
         """The lease as one lease for each lender; with a single lender, itself. Decisions about capacity use these."""
-        alone = (self._of_shares((share,), f"{self.id}/{share.source}") for share in self.shares)
-        return tuple(replace(part, shares=()) for part in alone) or (self,)
+        return tuple(
+            replace(self._of_shares((share,)), id=f"{self.id}/{share.source}", shares=()) for share in self.shares
+        ) or (self,)
 
     @property
     def whole_id(self) -> str:
         """The id of the lease that it is a part of."""
         return self.id.partition("/")[0]
 
-    def _of_shares(self, shares: tuple[Share, ...], lease_id: str) -> "Lease":
+    def _of_shares(self, shares: tuple[Share, ...]) -> "Lease":
         """The same lease from these lenders only."""
         return replace(
             self,
-            id=lease_id,
             source=shares[0].source,
             units=sum(share.units for share in shares),
             resources=total([share.resources for share in shares]),
@@ -344,14 +348,27 @@ class Lease(Terms):
 
     def of_units(self, units: int) -> "Lease":
         """The lease for so many units only; not for a delivery that cannot be split. The last lenders give less."""
+        if units >= self.units:
+            return self
+        return self.divided(self.units - units)[0]
+
+    def divided(self, units: int, source: NodeName | None = None) -> "tuple[Lease, Lease]":
+        """The lease without some of its units, and those units alone.
+
+        `source`: the lender that gives less; by default the last one, then the one before it, and so on.
+        """
         if not self.shares:
-            return replace(self, units=units, resources=ResourceVector({self.kind: units}))
-        shares, left = [], units
-        for share in self.shares:
-            if (some := min(left, share.units)) > 0:
-                shares.append(replace(share, units=some, resources=ResourceVector({self.kind: some})))
-                left -= some
-        return self._of_shares(tuple(shares), self.id)
+            return self._of_own(self.units - units), self._of_own(units)
+        left, kept, given = units, [], []
+        for share in reversed(self.shares):
+            some = min(left, share.units) if source in (None, share.source) else 0
+            left -= some
+            kept += [share.of_units(self.kind, share.units - some)] if some < share.units else []
+            given += [share.of_units(self.kind, some)] if some else []
+        return self._of_shares(tuple(kept[::-1])), self._of_shares(tuple(given[::-1]))
+
+    def _of_own(self, units: int) -> "Lease":
+        return replace(self, units=units, resources=ResourceVector({self.kind: units}))
 
     def joined_by(self, other: "Lease") -> "Lease":
         """The lease with the capacity of another one, of the same kind and target, in addition."""
@@ -359,13 +376,9 @@ class Lease(Terms):
         more = Share(other.source, other.units, other.resources, other.delivery_reason)
         same = next((share for share in own if share.source == more.source), None)
         if same is None:
-            return self._of_shares((*own, more), self.id)
+            return self._of_shares((*own, more))
         grown = replace(same, units=same.units + more.units, resources=same.resources + more.resources)
-        return self._of_shares(tuple(grown if share is same else share for share in own), self.id)
-
-    def without(self, source: NodeName) -> "Lease":
-        """The lease without the part of one of its lenders."""
-        return self._of_shares(tuple(share for share in self.shares if share.source != source), self.id)
+        return self._of_shares(tuple(grown if share is same else share for share in own))
 
     def describe(self) -> str:
         what = describe(self.kind, self.units)

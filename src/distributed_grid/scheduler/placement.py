@@ -199,7 +199,7 @@ class Chooser:
         return TaskWorld(
             columns,
             nodes,
-            p.ledger.parts(),
+            p.ledger.snapshot(),
             p.ledger.usage,
             p.teams,
             p.sharing.scheduling.tasks,

@@ -149,6 +149,11 @@ def could_come(lease: Lease, units: int | None) -> int:
     return max(1, min(units, lease.units))
 
 
+def could_split_off(whole: Lease, part: Lease) -> bool:
+    """Whether the part of one of several lenders can be reclaimed alone."""
+    return whole.delivery.can_split and whole.state is LeaseState.ACTIVE and part.units < whole.units
+
+
 def may_have_grace(lease: Lease, grace_s: float) -> bool:
     """Whether the grace period may become this long; that of promised capacity only becomes shorter."""
     return grace_s < lease.grace_s or (grace_s > lease.grace_s and not lease.is_promised)
