@@ -171,6 +171,8 @@ def test_releasing_what_has_ended_or_waits_says_so(served: ServedGrid) -> None:
     assert error.because == ("1 CPU from b to a: capacity is back (released)",)
     lease(served, target_node="c", amount=8, source_node="b")
     body = {"target_node": "a", "resource_type": "cpu", "amount": 8, "source_node": "b"}
+    with pytest.raises(TargetNotFound, match="Target node not found in cluster"):
+        served.client.boost_status("nowhere")
     waiting = served.client.request_allocation(body)["request_id"]
     try:
         assert f"grid resource-sharing release {waiting[:8]}" in (error_of("boost", "release", waiting).try_next or "")

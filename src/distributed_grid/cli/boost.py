@@ -107,8 +107,6 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 
     def look() -> BoostStatus:
         found = client.boost_status(node)
-        if node is not None and not found["boosts"]:
-            client.node(node)  # an unknown name is an error, not an empty list
         return found if with_runs else without_runs(found)
 
     if watch:
