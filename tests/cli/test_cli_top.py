@@ -205,6 +205,8 @@ def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
         await eyes.press("enter")
         await eyes.sees(r"a \(head\)  ok, measured")
         await eyes.sees("NVIDIA H200  busy 83%")
+        served.client.request_allocation({"target_node": "a", "resource_type": "cpu", "amount": 99})
+        await eyes.press_until("end", "Waiting in the queue: 1 request")
         await eyes.press("escape")
         await eyes.sees("Nodes by name")
         await eyes.press("down", "enter")

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from distributed_grid.cli.cluster_view import demand_lines, in_use_lines, unwell_lines
+from distributed_grid.cli.cluster_view import demand_and_queue_lines, in_use_lines, unwell_lines
 from distributed_grid.cli.columns import Canvas, Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.node_columns import STATES, bar, colour, curve, kinds_of, node_columns, node_styles, percent
 from distributed_grid.cli.output import short
-from distributed_grid.cli.tables import bold, boost_rows, ends_at
+from distributed_grid.cli.tables import asked_as_boosts, bold, boost_rows, ends_at, hidden_leases
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY
 from distributed_grid.model.times import parse_instant, span
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost
     from distributed_grid.wire.nodes import (
         History,
         ListedNode,
@@ -159,8 +158,8 @@ def node_view(node: OneNode, canvas: Canvas) -> str:
         [_amounts_table(node), *_host_lines(node, canvas)],
         _gpu_lines(node, canvas),
         outlook_lines(node, canvas),
-        demand_lines(node["demand"], canvas, what="Waiting for it"),
-        _boost_lines(node["boosts"], canvas),
+        demand_and_queue_lines(node, canvas, what="Waiting for it"),
+        _boost_lines(node, canvas),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section)
 
@@ -268,10 +267,13 @@ def _gpu(gpu: MeasuredGpu, canvas: Canvas) -> Iterable[str]:
     return [first, *(f"     {line.strip()}" for line in rest)]
 
 
-def _boost_lines(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
+def _boost_lines(node: OneNode, canvas: Canvas) -> list[str]:
+    boosts = asked_as_boosts(node["boosts"])
+    of_programs = len(node["boosts"]) - len(boosts)
+    hidden = hidden_leases(of_programs, f"grid boost status --node {node['name']} --all")
     if not boosts:
-        return [f"{bold('Boosts:')} none"]
-    return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas)]
+        return [f"{bold('Boosts:')} none", *hidden]
+    return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas), *hidden]
 
 
 def _gb(amount: float) -> str:

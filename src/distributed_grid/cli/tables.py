@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -78,9 +78,14 @@ def _how_to_use(boost: Boost, short: str) -> list[str]:
     ]
 
 
+def asked_as_boosts(boosts: Iterable[Boost]) -> list[Boost]:
+    """The boosts that were requested as boosts, without the leases of programs."""
+    return [boost for boost in boosts if boost["purpose"] == "boost"]
+
+
 def without_runs(status: S) -> S:
     """Only the boosts that were requested as boosts, and how many other leases there are (`hidden`)."""
-    kept = [boost for boost in status["boosts"] if boost["purpose"] == "boost"]
+    kept = asked_as_boosts(status["boosts"])
     hidden = len(status["boosts"]) - len(kept)
     status = status.copy()
     status.update({"boosts": kept})
@@ -92,18 +97,15 @@ def without_runs(status: S) -> S:
 def boost_table(status: BoostList, canvas: Canvas | None = None) -> str:
     """Show the totals per resource type, then every boost."""
     canvas = canvas or Canvas()
-    head = [boost_totals(status, canvas), *hidden_leases(status)]
+    head = [boost_totals(status, canvas), *hidden_leases(status.get("hidden", 0))]
     if not status["boosts"]:
         return "\n".join([*head, "To request one:  grid boost request NODE cpu|gpu|memory AMOUNT"])
     return "\n".join([*head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
 
 
-def hidden_leases(status: BoostList) -> list[str]:
+def hidden_leases(count: int, command: str = "grid boost status --all") -> list[str]:
     """A line about the leases of runs, tasks, roles and moved processes, which are not shown as boosts."""
-    count = status.get("hidden", 0)
-    if not count:
-        return []
-    return [click.style(f"{leases_of_programs(count)}: grid boost status --all", dim=True)]
+    return [click.style(f"{leases_of_programs(count)}: {command}", dim=True)] if count else []
 
 
 def leases_of_programs(count: int) -> str:

@@ -11,7 +11,14 @@ from distributed_grid.controller.access import ERRORS, Asker, needs
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.engine.engine import Engine
-from distributed_grid.engine.views import demand_dicts, nodes_dict, outlook_dict, recent_dicts, suggestion_dicts
+from distributed_grid.engine.views import (
+    demand_dicts,
+    nodes_dict,
+    outlook_dict,
+    recent_dicts,
+    suggestion_dicts,
+    waiting_dict,
+)
 from distributed_grid.errors import BoostNotFound, Unavailable
 from distributed_grid.leases.view import boost_dict, listed_boosts
 from distributed_grid.model.nodes import node_named
@@ -43,14 +50,14 @@ def add_monitoring_routes(api: APIRouter, engine: Engine) -> None:
     @api.get("/nodes/{name}")
     @needs(Scope.VIEW)
     async def one_node(name: str, horizon_seconds: Annotated[Word, Query()] = "900") -> OneNode:
-        """One node with its last hour, its trends, a forecast, what waits for it, and its boosts."""
+        """One node with its last hour, its trends, a forecast, what waits for it in Ray and in grid, and its boosts."""
         horizon_s = seconds("horizon", horizon_seconds, longest_s=_LONGEST_HORIZON_S)
         found = await p.look()
         node_named(found, name)
         shown = next(node for node in nodes_dict(engine, found)["nodes"] if node["name"] == name)
         boosts = [boost_dict(lease, p.notes.get(lease.id, ())) for lease in engine.service.boosts(name)]
         outlook = outlook_dict(_collector(engine), name, horizon_s, p.now())
-        return {**shown, **outlook, **listed_boosts(boosts)}
+        return {**shown, **outlook, **waiting_dict(p, engine.service.queue, name), **listed_boosts(boosts)}
 
     @api.get("/demand")
     @needs(Scope.VIEW)

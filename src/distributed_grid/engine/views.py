@@ -322,10 +322,10 @@ def _queued(
     return [queued_dict(waiting[each], known.get(each), now) for each in ids[:most]]
 
 
-def waiting_dict(p: EngineContext, queue: Queue) -> QueueHead:
-    """How many requests wait, and the first of them as in the queue's list: part of every status."""
-    first = _queued(p.sharing.waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)
-    return {"waiting": len(p.sharing.waiting), "queue": first}
+def waiting_dict(p: EngineContext, queue: Queue, target: NodeName | None = None) -> QueueHead:
+    """How many requests wait, of all or for one target, and the first of them as in the queue's list."""
+    waiting = {key: each for key, each in p.sharing.waiting.items() if target in (None, each.ask.target)}
+    return {"waiting": len(waiting), "queue": _queued(waiting, queue.verdicts(), p.now(), _FIRST_OF_QUEUE)}
 
 
 def allocation_dict(

@@ -226,8 +226,8 @@ class NodeOutlook(TypedDict):
     demand: list[DemandStatus]
 
 
-class OneNode(NodeStatus, NodeOutlook, ListedBoosts):
-    """Everything that grid knows about one node, and its boosts."""
+class OneNode(NodeStatus, NodeOutlook, QueueHead, ListedBoosts):
+    """Everything that grid knows about one node, its boosts, and the queue's requests that have it as target."""
 
 
 class NodesSeen(TypedDict):
