@@ -70,7 +70,7 @@ async def a_gpu(node: str) -> AsyncIterator[dict[str, Any]]:
     """Ray options for an actor on a GPU that is reserved for it."""
     async with ResourceBoostManager() as boosts:
         active = await boosts.get_active_boosts(node)
-        boost = next((b for b in active if b.resource_type == "gpu" and b.purpose == "boost"), None)
+        boost = next((b for b in active if b.resource_type == "gpu"), None)
         if boost is not None:
             print(f"{node} has a boost: {boost.amount:g} GPU of {boost.source_node}")
             yield boost.options(num_gpus=1)

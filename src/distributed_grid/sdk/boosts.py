@@ -17,7 +17,7 @@ from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
-from distributed_grid.model.leases import WATCHED, Delivery
+from distributed_grid.model.leases import WATCHED, Delivery, Purpose
 from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import request_body
@@ -345,8 +345,12 @@ class ResourceBoostManager(Connected):
         return ResourceBoost.from_dict(await self._ask(GridClient.boost, boost_id))
 
     async def get_active_boosts(self, target_node: str | None = None) -> list[ResourceBoost]:
-        status = await self._ask(GridClient.boost_status)
-        found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
+        """The active boosts, as `get_boost_status()["total_active"]` counts them: no leases of runs, tasks or roles.
+
+        With `target_node`, those that this node has got; an unknown node raises `TargetNotFound`.
+        """
+        status = await self._ask(GridClient.boost_status, target_node)
+        found = [ResourceBoost.from_dict(boost) for boost in status["boosts"] if boost["purpose"] == Purpose.BOOST]
         return [b for b in found if b.is_active and target_node in (None, b.target_node)]
 
     async def get_boost_status(self) -> BoostList:
