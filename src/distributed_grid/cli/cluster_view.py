@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST: Final = 8
 
 
-def demand_lines(demand: Sequence[DemandStatus], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
+def _demand_lines(demand: Sequence[DemandStatus], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
     """A headline, then the requests that do not fit, then the rest; the longest wait first."""
     if not demand:
         return [f"{bold(f'{what}:')} nothing"]
@@ -221,7 +221,7 @@ def cordoned_lines(names: Sequence[str], canvas: Canvas) -> list[str]:
 def demand_and_queue_lines(seen: ClusterStatus | OneNode, canvas: Canvas, *, what: str = "Waiting") -> list[str]:
     """The demand in Ray's queues, and the requests in grid's own queue."""
     queue = waiting_lines(seen, canvas)
-    return [*(demand_lines(seen["demand"], canvas, what=what) if seen["demand"] or not queue else ()), *queue]
+    return [*(_demand_lines(seen["demand"], canvas, what=what) if seen["demand"] or not queue else ()), *queue]
 
 
 def _boosts(status: BoostList, canvas: Canvas) -> list[str]:
