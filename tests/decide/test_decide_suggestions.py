@@ -218,6 +218,15 @@ def test_what_is_a_mere_guess_is_not_suggested() -> None:
     assert suggested(Round(), wide) == ()
 
 
+def test_nothing_is_suggested_from_forecasts_without_enough_history() -> None:
+    known = rising(300.0, checked=20)
+    unknown = tuple(replace(one, low=0.0, high=1.0, enough_history=False) for one in known)
+
+    assert suggested(Round(), {("gpu-master", MEMORY): unknown}) == ()
+    (found,) = suggested(Round(), {("gpu-master", MEMORY): (*known[:2], *unknown[2:])})
+    assert found.in_s == 300.0
+
+
 # -- which, and in which order ----------------------------------------------------------------------------------
 
 

@@ -252,9 +252,12 @@ def _is_short(
 def _crossing(
     seen: Observed, key: tuple[NodeName, str], ahead: Sequence[Forecast]
 ) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
-    """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely."""
+    """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely.
+
+    A forecast without enough history has no interval, so that nobody can say how likely it is.
+    """
     high = seen.thresholds[key[1]].high
-    for forecast in ahead:
+    for forecast in (one for one in ahead if one.enough_history):
         if forecast.value >= high and _needs_it_itself(seen, *key, forecast.value):
             sure, words = how_sure(forecast, high)
             if sure >= _LEAST_SURE:
