@@ -254,7 +254,7 @@ def _crossing(
 ) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
     """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely.
 
-    A forecast without enough history has no interval, so that nobody can say how likely it is.
+    A forecast without enough history has no interval, so its likelihood is unknown.
     """
     high = seen.thresholds[key[1]].high
     for forecast in (one for one in ahead if one.enough_history):
