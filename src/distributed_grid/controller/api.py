@@ -26,18 +26,18 @@ from distributed_grid.controller.boost_routes import add_boost_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.limits import BLOCKED_S, MOST_FAILURES, FailedAttempts, TokenLimits
-from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
+from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes, nodes_dict
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.role_routes import add_role_routes
 from distributed_grid.controller.run_routes import add_run_routes
 from distributed_grid.controller.scheduling_routes import add_scheduling_routes
-from distributed_grid.controller.sharing_routes import add_sharing_routes
+from distributed_grid.controller.sharing_routes import add_sharing_routes, waiting_dict
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.engine.engine import Engine
-from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.leases.view import status_dict
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.validators import LONGEST_RETURN_WAIT_S, waiting_time
 from distributed_grid.wire.audit import EventList
@@ -93,9 +93,14 @@ def make_app(
     @needs(Scope.VIEW)
     async def cluster_status() -> ClusterStatus:
         """Every node: what Ray counts and what was measured; what waits for room; and the boosts."""
-        found = where()
+        found, p = where(), engine.parts
         return {
-            **await cluster_dict(engine),
+            "cluster": config.name,
+            **nodes_dict(engine, await p.look()),
+            **waiting_dict(p, engine.service.queue),
+            "boosts": status_dict(engine.service.boosts(), p.notes),
+            "problems": list(engine.problems()),
+            "cordoned": sorted(p.sharing.cordoned),
             "ray_address": found["ray_address"],
             "ray_auth_mode": found["ray_auth_mode"],
             "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
