@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -47,6 +47,8 @@ from distributed_grid.wire.values import Health
 
 # Limits on the length of an error about an invalid request.
 _LINES, _LINE = 20, 300
+_IN_JSON: Final = {"dict_type": "Input should be an object", "list_type": "Input should be a valid array"}
+"""Errors that pydantic words in terms of Python."""
 
 
 def make_app(
@@ -180,7 +182,8 @@ def make_app(
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
         found = error.errors()
         lines = [
-            f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}"[:_LINE] for e in found[:_LINES]
+            f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {_IN_JSON.get(e['type'], e['msg'])}"[:_LINE]
+            for e in found[:_LINES]
         ]
         more = [f"and {len(found) - _LINES} more"] if len(found) > _LINES else []
         return answer_error(InvalidRequest("The request is invalid", because=[*lines, *more]))
