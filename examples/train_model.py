@@ -16,10 +16,9 @@ from typing import Any
 import ray
 
 import distributed_grid as grid
-from distributed_grid import ResourceBoostManager
+from distributed_grid import GridError, ResourceBoostManager
 from distributed_grid.cli.output import explain
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError
 
 GOOD_ENOUGH = 0.95
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes need not have this file

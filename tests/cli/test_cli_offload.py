@@ -13,7 +13,7 @@ from builders import process
 from served_grid import ServedGrid
 
 from distributed_grid.model.resources import GB
-from distributed_grid.offload.view import recommendation_from
+from distributed_grid.sdk.executor import recommendation_from
 
 GRID = str(Path(sys.executable).with_name("grid"))
 NODES = {name: {"cpus": 8, "memory": 16} for name in ("gpu-master", "gpu1")}

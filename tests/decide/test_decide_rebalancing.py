@@ -16,7 +16,8 @@ from distributed_grid.decide.rebalance.observed import kinds_asked
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import suggest
 from distributed_grid.model.demand import Demand, Shape
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, Purpose
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import NO_RULES, Action, Borrow, Move, Relieve, Renew, Return, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy

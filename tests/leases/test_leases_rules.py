@@ -6,7 +6,7 @@ import pytest
 from builders import ask
 from whole_grid import WholeGrid
 
-from distributed_grid.engine.views import nodes_dict
+from distributed_grid.controller.monitoring_routes import nodes_dict
 from distributed_grid.errors import NoCapacity
 from distributed_grid.leases.reclaim import cordon
 from distributed_grid.leases.rules import numbers, rules_for, rules_of_one_look

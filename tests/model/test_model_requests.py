@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
-from distributed_grid.model.leases import Delivery, OnGraceEnd, Purpose
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import Delivery, Purpose
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask, command, make_ask, request_body, reservation
 from distributed_grid.model.resources import GB

@@ -7,10 +7,10 @@ import orjson
 import pytest
 from builders import NOON, ask, cpu, lease, node
 
+from distributed_grid.controller.sharing_routes import allocation_dict
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.answers import look_ahead
-from distributed_grid.engine.views import allocation_dict
 from distributed_grid.leases.view import plan_dict
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable

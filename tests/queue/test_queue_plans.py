@@ -15,7 +15,7 @@ from disks import filled, small_disk
 from fake_cluster import FakeCluster
 from whole_grid import WholeGrid
 
-from distributed_grid.engine.views import queue_dict
+from distributed_grid.controller.sharing_routes import queue_dict
 from distributed_grid.errors import GridError, NoCapacity, UnknownResource
 from distributed_grid.model.leases import LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority

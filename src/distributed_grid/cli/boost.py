@@ -16,7 +16,7 @@ from distributed_grid.cli.plan import what_became_of
 from distributed_grid.client import GridClient
 from distributed_grid.client.calls import message_if_slow
 from distributed_grid.errors import GridError
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostStatus, ReleaseRequest

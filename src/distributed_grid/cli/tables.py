@@ -9,7 +9,7 @@ import click
 
 from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
-from distributed_grid.model.endings import what_happens_then, why_it_ends
+from distributed_grid.model.endings import on_grace_end, what_happens_then, why_it_ends
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GPU
 
@@ -48,7 +48,7 @@ def return_line(boost: Boost) -> str:
         return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
     said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
     ending = boost["ending"]
-    if ending is None or ending["deadline"] is None or ending["on_grace_end"] == "hold":
+    if ending is None or ending["deadline"] is None or on_grace_end(ending).only_waits:
         return said
     return f"{said}; {what_happens_then(ending, clock(ending['deadline']))}"
 
@@ -177,7 +177,7 @@ def ends_at(boost: Boost) -> str:
 def is_held(boost: Boost) -> bool:
     """It is being returned, and is back when the work that uses it ends: its deadline ends nothing."""
     ending = boost["ending"]
-    return boost["state"] == "releasing" and ending is not None and ending["on_grace_end"] == "hold"
+    return boost["state"] == "releasing" and ending is not None and on_grace_end(ending).only_waits
 
 
 def _reclaim_note(boost: Boost) -> list[str]:

@@ -21,7 +21,8 @@ from distributed_grid.config.values import (
     units,
     wrong,
 )
-from distributed_grid.model.leases import DeliveryChoice, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import DeliveryChoice
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.teams import Team
@@ -175,7 +176,7 @@ class SharingConfig(Settings):
     )
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
-        description="After the grace period: hold keeps waiting, drain starts nothing new there, kill ends the work.",
+        description=f"After the grace period: {', '.join(f'{each} {each.summary}' for each in OnGraceEnd)}.",
     )
     min_hold_seconds: Wait | None = Field(
         default=None,

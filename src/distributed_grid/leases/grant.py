@@ -22,7 +22,7 @@ from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
 from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDelivered, Returned
-from distributed_grid.model.leases import Lease, LeaseState, OnGraceEnd, Purpose
+from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeTable, connected, node_named
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.policies import AllocationPriority
@@ -139,7 +139,7 @@ def begin_grant(p: EngineContext, plan: Grant, nodes: NodeTable, lease_id: str |
         lease_id or new_id(),
         p.now(),
         grace_s=sharing.grace_seconds,
-        on_grace_end=OnGraceEnd(sharing.on_grace_end),
+        on_grace_end=sharing.on_grace_end,
     )
     p.reasons[lease.id] = _reasons(p, plan, nodes)
     return p.ledger.add(lease)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from distributed_grid.model import validators
-from distributed_grid.model.endings import Ending
+from distributed_grid.model.endings import Ending, OnGraceEnd
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, describe
@@ -83,12 +83,6 @@ class DeliveryChoice(StrEnum):
     TRANSFER = Delivery.TRANSFER
     RESERVE = Delivery.RESERVE
     AUTO = "auto"  # by the target's hardware
-
-
-class OnGraceEnd(StrEnum):
-    HOLD = "hold"  # keep asking, and report what holds it
-    DRAIN = "drain"  # start nothing new on the borrowed part, so that a queue cannot hold it for ever
-    KILL = "kill"  # the youngest work on the borrowed part is ended; Ray retries it elsewhere
 
 
 WATCHED: Final = "watch:"

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
-from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Purpose, Terms
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, Purpose, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_of, whole

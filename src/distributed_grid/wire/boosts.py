@@ -33,7 +33,7 @@ class RequestedTerms(RequestedBounds):
     """The terms of a boost; each may be left out."""
 
     grace_seconds: NotRequired[Amount | None]
-    on_grace_end: NotRequired[Annotated[Word | None, Field(description="hold, drain or kill")]]
+    on_grace_end: NotRequired[Annotated[Word | None, Field(description="What happens then to work that still uses it")]]
     reclaim_url: NotRequired[
         Annotated[
             Line | None,
@@ -127,7 +127,7 @@ class BoostEnding(TypedDict):
     deadline: Annotated[str | None, Field(description="The end of the grace period, which counts from asked_at")]
     on_grace_end: Annotated[
         str,
-        Field(description="kill: work that still uses it at the deadline is ended; hold or drain: the work goes on"),
+        Field(description="What happens to work that still uses it at the deadline"),
     ]
     claimant: BoostClaimant | None
 

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from distributed_grid.model.endings import ENDING_S, EndCause, Ending
+from distributed_grid.model.endings import ENDING_S, EndCause, Ending, OnGraceEnd
 from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked
-from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
 
@@ -161,8 +161,7 @@ def pressure_on(lease: Lease, now: datetime) -> Pressure:
     """At the end of its grace period, what the lease says. If it is reclaimed, it is gated from the beginning."""
     is_over = now >= lease.grace_ends(lease.release_asked_at or now)
     then = lease.at_deadline
-    gates = lease.is_reclaimed or (is_over and then in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))
-    return Pressure(gates, kills=is_over and then is OnGraceEnd.KILL)
+    return Pressure(gates=lease.is_reclaimed or (is_over and then.gates), kills=is_over and then.ends_work)
 
 
 class GroupEnd(Enum):
