@@ -238,7 +238,7 @@ def test_relief_gives_a_lender_back_what_it_needs_or_all_that_may_go(
     world: World, needed: ResourceVector, numbers: PolicyNumbers
 ) -> None:
     capacity = Snapshot(world.nodes(), world.usage(), world.leases)
-    units = plan_relief("a", capacity["a"].free + needed, capacity, numbers, NOON)
+    units = plan_relief("a", [(capacity["a"].free + needed,)], capacity, numbers, NOON)
     victims = [lease for lease in world.leases if lease.id in units]
     may_go = [v for v in able(world, numbers, "a") if v.priority is not AllocationPriority.CRITICAL]
     assert all(victim in may_go for victim in victims)

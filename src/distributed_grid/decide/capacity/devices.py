@@ -3,7 +3,7 @@
 Ray reports how much is free on all devices of a node together, and which parts the bundles of placement groups hold.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -33,6 +33,27 @@ def short_of(node: WithDevices, *needs: ResourceVector, count: int = 1) -> Resou
     if GPU in found:
         found[GPU] = devices_short(node, node.free[GPU], [each[GPU] for each in needs if GPU in each] * count)
     return ResourceVector(found)
+
+
+Together = tuple[ResourceVector, ...]
+"""Needs that must have room at once."""
+
+
+def most_short_of(node: WithDevices, wanted: Iterable[Together]) -> ResourceVector:
+    """The same for several wants, each of which needs room, but not beside the others: by kind, the largest amount."""
+    most: dict[str, int] = {}
+    for needs in wanted:
+        for kind, units in short_of(node, *needs).items():
+            most[kind] = max(units, most.get(kind, 0))
+    return ResourceVector(most)
+
+
+def beside_all_free(node: WithDevices, kind: str, units: int) -> Together:
+    """The needs of a node that lacks this much beyond all that it has free: its free devices, and so much more."""
+    if kind != GPU:
+        return (ResourceVector({kind: node.free[kind] + units}),)
+    free = free_devices(node.total[GPU], node.free[GPU], node.gpu_parts)
+    return tuple(ResourceVector({GPU: each}) for each in (units, *free))
 
 
 @dataclass(frozen=True, slots=True)
