@@ -403,6 +403,16 @@ def test_where_no_other_node_can_lend_a_hot_lender_gets_its_own_back() -> None:
     assert (relieve.node, [one.id for one in relieve.victims]) == ("gpu1", ["b1"])
 
 
+def test_waiting_work_gets_cpus_for_as_many_copies_as_the_devices_of_its_gpus_have_room_for() -> None:
+    idle_gpus = node("gpu-master", cpus=8, gpus=4, used=cpu(8))
+    waiting = demand(shape("gpu-master", cpu=1, gpu=0.6), idle_gpus, GPU1, count=6)
+
+    (borrow,) = Round(nodes=(idle_gpus, GPU1), demand=(waiting,)).after(3)
+
+    assert isinstance(borrow, Borrow)
+    assert borrow.ask.units == cpu(4)["cpu"], "4 GPUs are enough for 6 x 0.6 by their sum, and for 4 by device"
+
+
 def parts_of_gpus(*parts: float) -> tuple[Lease, ...]:
     """What gpu1 lent of its GPUs: each on one device."""
     reserved = {"kind": GPU, "delivery": Delivery.RESERVE, "age_s": OLD, "priority": AllocationPriority.LOW}

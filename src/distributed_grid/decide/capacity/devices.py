@@ -56,27 +56,26 @@ def beside_all_free(node: WithDevices, kind: str, units: int) -> Together:
     return tuple(ResourceVector({GPU: each}) for each in (units, *free))
 
 
-@dataclass(frozen=True, slots=True)
-class _Idle:
-    """A node with nothing on it."""
-
-    total: ResourceVector
-    gpu_parts: tuple[int, ...] = ()
-
-    @property
-    def free(self) -> ResourceVector:
-        return self.total
-
-
-def fit_at_once(total: ResourceVector, *needs: ResourceVector) -> bool:
+def fit_at_once(has: ResourceVector, *needs: ResourceVector) -> bool:
     """Whether a node that has this much in all has room for all these needs at once when it is idle."""
-    return not short_of(_Idle(total), *needs)
+    together = needs[0] if len(needs) == 1 else total(needs)
+    if not has.covers(together):
+        return False
+    if GPU not in together:
+        return True
+    devices, parts, rest = has[GPU] // _ONE, [each[GPU] for each in needs if each[GPU]], has[GPU] % _ONE
+    if sum(-(-units // _ONE) for units in parts) <= devices:
+        return True
+    return not _short_on([_ONE] * devices + [rest] * (rest > 0), parts)
 
 
 def devices_short(node: WithDevices, free: int, requested: Sequence[int]) -> int:
     """The same for amounts of GPUs, where so much is free: whole devices first, then the parts in each of three orders:
     largest first, as listed, and reversed."""
-    devices = free_devices(node.total[GPU], free, node.gpu_parts)
+    return _short_on(free_devices(node.total[GPU], free, node.gpu_parts), requested)
+
+
+def _short_on(devices: list[int], requested: Sequence[int]) -> int:
     whole = sum(-(-units // _ONE) for units in requested if units >= _ONE)
     parts = [units for units in requested if units < _ONE]
     short = _ONE * whole - sum(devices[:whole])

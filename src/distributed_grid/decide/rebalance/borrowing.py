@@ -1,5 +1,6 @@
 """Which nodes need what (under pressure now, awaited by work, or pressed soon), and which lender can spare it."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -97,12 +98,12 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
     shape, node = demand.pending.shape, seen.nodes.get(name)
     if node is None or not node.alive or not fits_on_one_node(shape):
         return
-    most = min(
-        [demand.pending.count, *(_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())]
-    )
+    rooms = (_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())
+    # The devices may have room for fewer of them than the sum of what is free on them.
+    up_to = range(1, min([demand.pending.count, *rooms]) + 1)
+    most = bisect_left(up_to, True, key=lambda count: not gap(shape, node, count).keys() <= set(MOVABLE))
     counts = dict.fromkeys((most, 1)) if most >= 1 else {}
-    gaps = [missing for count in counts if (missing := gap(shape, node, count))]
-    helps = [_whole(missing) for missing in gaps if all(kind in MOVABLE for kind in missing)]
+    helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
     # If what the node lent would serve the work, that comes back, and nothing is borrowed.
     has_lent = any(seen.usage.lent(name, kind) for amounts in helps for kind in amounts)
     if has_lent and (fit_at_once(node.base, *shape.all_needs) or _lends_by_itself(seen, name)):
