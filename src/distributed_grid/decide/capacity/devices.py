@@ -69,6 +69,13 @@ def fit_at_once(has: ResourceVector, *needs: ResourceVector) -> bool:
     return not _short_on([_ONE] * devices + [rest] * (rest > 0), parts)
 
 
+def most_at_once(has: int, room: int, units: int) -> int:
+    """How many requests for this much of GPUs an idle node that has `has` of them carries at once, if it gives `room`."""
+    if units >= _ONE:
+        return room // (-(-units // _ONE) * _ONE)
+    return min(room // units, has // _ONE * (_ONE // units))
+
+
 def devices_short(node: WithDevices, free: int, requested: Sequence[int]) -> int:
     """The same for amounts of GPUs, where so much is free: whole devices first, then the parts in each of three orders:
     largest first, as listed, and reversed."""

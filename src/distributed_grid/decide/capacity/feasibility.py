@@ -39,6 +39,15 @@ def left_of(node: Node, kind: str, free: int, not_taken: int) -> int:
     return left if node.in_use is NOT_IN_USE else left - node.in_use.withheld[kind]
 
 
+def free_in(reserved: ResourceVector, used: ResourceVector, promised: ResourceVector) -> ResourceVector:
+    """The free capacity of a reservation: what is neither in use there, by Ray's view, nor promised to work.
+
+    The use may come from that same work: the larger of the two counts, not both.
+    """
+    free = {kind: units - max(used[kind], promised[kind]) for kind, units in reserved.items()}
+    return ResourceVector(free).at_least_zero()
+
+
 def room(node: Node, kind: str, usage: Usage, headroom: Headroom) -> int:
     """How much of one kind a node could lend, given what is free, its headroom and its limit."""
     return room_of(node, kind, free_of(node, kind, usage), usage.lent(node.name, kind), headroom)

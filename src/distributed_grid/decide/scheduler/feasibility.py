@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from distributed_grid.decide.capacity.devices import short_of
+from distributed_grid.decide.capacity.devices import most_at_once, short_of
 from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
 from distributed_grid.model.nodes import NodeName, gpu_part
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import GPU, ResourceVector, scale
+from distributed_grid.model.resources import GPU, ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
 
 Peers = Mapping[str, Collection[NodeName]]
@@ -252,17 +252,18 @@ def all_at_once(sought: Sought, count: int) -> Sought:
 
 def _how_many_fit(idle: Sought, rows: Units) -> int:
     """How many members fit on these idle nodes together."""
-    fit = np.ones(len(rows), dtype=np.int64)
     far = idle.request.far
-    if not (far.required and _is_its_own_peer(idle, far)):
-        each = [
-            idle.rooms[kind][rows] // units
-            if kind != GPU or units >= scale(GPU)
-            else idle.rooms[kind][rows] // scale(GPU) * (scale(GPU) // units)
-            for kind, units in idle.needs.items()
-        ]
-        fit = np.minimum.reduce(each)
-    return int(fit.sum())
+    if far.required and _is_its_own_peer(idle, far):
+        return len(rows)
+    each = []
+    for kind, units in idle.needs.items():
+        rooms = idle.rooms[kind][rows]
+        if kind == GPU:
+            pairs = zip(idle.columns.total[GPU][rows].tolist(), rooms.tolist(), strict=True)
+            each.append(np.array([most_at_once(has, room, units) for has, room in pairs], dtype=np.int64))
+        else:
+            each.append(rooms // units)
+    return int(np.minimum.reduce(each).sum()) if each else len(rows)
 
 
 class _Idle(NodeColumns):
