@@ -10,6 +10,7 @@ from test_decide_rebalancing import MASTER, Round, hot
 
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Suggestion, how_sure, passes, suggest
+from distributed_grid.model.demand import Shape
 from distributed_grid.model.leases import Cause
 from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import SharingPolicy
@@ -82,6 +83,17 @@ def test_for_gpus_the_work_has_to_go_where_they_are() -> None:
     assert found.command == "grid boost request gpu1 gpu 2 --source gpu2"
     assert "GPUs cannot move between nodes: the work has to be started in the reservation" in found.reason
     assert not found.by_itself
+
+
+def test_for_parts_of_gpus_as_many_gpus_are_suggested_as_have_room_for_all_of_them() -> None:
+    nodes = (MASTER, node("gpu1", gpus=1), node("gpu2", gpus=4))
+    (one,) = shape("gpu1", gpu=0.6).bundles
+    waiting = demand(Shape((one,) * 3, strategy="PACK"), *nodes)
+
+    (found,) = suggested(Round(nodes=nodes, demand=(waiting,)))
+
+    assert found.what == "1 placement group has waited 60 s for 1.8 GPUs on gpu1; gpu2 can reserve 3 GPUs"
+    assert found.command == "grid boost request gpu1 gpu 3 --source gpu2"
 
 
 def test_what_fits_nowhere_is_suggested_where_least_is_missing() -> None:

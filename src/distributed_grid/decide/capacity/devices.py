@@ -4,7 +4,6 @@ Ray reports how much is free on all devices of a node together, and which parts 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from distributed_grid.model.resources import GPU, ResourceVector, describe, scale, total
@@ -70,10 +69,17 @@ def fit_at_once(has: ResourceVector, *needs: ResourceVector) -> bool:
 
 
 def most_at_once(has: int, room: int, units: int) -> int:
-    """How many requests for this much of GPUs an idle node that has `has` of them carries at once, if it gives `room`."""
+    """How many requests for this much of GPUs an idle node that has `has` carries at once if it gives `room` of it."""
     if units >= _ONE:
         return room // (-(-units // _ONE) * _ONE)
     return min(room // units, has // _ONE * (_ONE // units))
+
+
+def on_idle_devices(*needs: ResourceVector) -> int:
+    """The units of whole devices that have room for the GPUs of all these needs at once."""
+    parts = [each[GPU] for each in needs if GPU in each]
+    devices = range(-(-sum(parts) // _ONE), len(parts) + sum(parts) // _ONE)
+    return _ONE * next((count for count in devices if not _short_on([_ONE] * count, parts)), devices.stop)
 
 
 def devices_short(node: WithDevices, free: int, requested: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
+from distributed_grid.decide.capacity.devices import on_idle_devices
 from distributed_grid.decide.capacity.feasibility import why_not
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.trends import Trend
@@ -339,7 +340,7 @@ def _where(seen: Observed, demand: Demand, pinned: NodeName | None) -> list[Node
 def _lacks(seen: Observed, demand: Demand, node: Node, kind: str, rules_for: RulesFor) -> Suggestion:
     shape, count = demand.pending.shape, demand.pending.count
     # Work that runs elsewhere needs all of it there; work that stays needs only what is missing.
-    lacking = shape.needs[kind] if kind == GPU else gap(shape, node)[kind]
+    lacking = on_idle_devices(*shape.all_needs) if kind == GPU else gap(shape, node)[kind]
     units = -(-lacking // scale(kind)) * scale(kind)
     delivery = None if kind == GPU else "transfer"
     helped = find_help(seen, Ask(node.name, kind, units, delivery=delivery), rules_for, least=units)
