@@ -74,8 +74,9 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
     refused, start = verdict.refused, verdict.expected_start
     because = [verdict.reason if start is None else f"{verdict.reason}; expected in {span(_left_s(start, now))}"]
     if refused is not None:
-        if refused.team_limit is not None and refused.team_limit not in verdict.reason:
-            because.append(f"{refused.team_limit} [TeamLimitReached]")
+        limit = refused.team_limit
+        if limit is not None and limit.detail not in verdict.reason:
+            because.append(f"{limit.detail} [{limit.code}]")
         shown = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
         because += [f"{r.node}: {r.detail} [{r.code}]" for r in shown]
     error = NoCapacity(

@@ -113,7 +113,7 @@ def _no_lender(seen: Observed, refused: Refused, short: set[NodeName], rules: Ru
     more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
     because = "; ".join(reasons[:_MOST_REASONS]) + more
     if refused.team_limit is not None:
-        return Help(f"no node may lend it: {refused.team_limit}", because=because)
+        return Help(f"no node may lend it: {refused.team_limit.detail}", because=because)
     remedy = _remedy(seen, replace(ask, units=least), rules, [one for one in others if one.node not in short])
     even = "even " if least < ask.units else ""
     return Help(f"no node can lend {even}{describe(ask.kind, least)}: {remedy}", because=because)
