@@ -8,12 +8,14 @@ import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, reservation, shape
 from test_decide_rebalancing import MASTER, Round, hot
 
+from distributed_grid.decide.capacity.feasibility import LIFTED
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Suggestion, how_sure, passes, suggest
 from distributed_grid.model.demand import Shape
 from distributed_grid.model.leases import Cause
 from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY
 from distributed_grid.model.series import Forecast
 
@@ -140,6 +142,10 @@ def test_where_no_node_can_lend_what_would_help_is_reported(lender: Any, rules: 
 
     assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {reported}"
     assert (found.ask, found.command) == (None, None)
+
+
+def test_every_reason_with_a_remedy_says_what_that_would_change() -> None:
+    assert set(LIFTED) == {code for code in RefusalCode if code.reason.remedy}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""Why a node cannot lend, or a team may not have it: every reason with its code, its text and a remedy. To add a reason,
-add it here.
+"""Why a node cannot lend, or a team may not have it: every reason with its code, text and remedy. Add a reason here.
 
 `decide/capacity/feasibility.py` says which reason applies to a node, `decide/capacity/quotas.py` which to a team.
 Boosts, tasks and roles all show these texts.

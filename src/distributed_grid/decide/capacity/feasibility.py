@@ -5,15 +5,17 @@ Every part of grid asks here: grants, the queue, preemption, the task scheduler,
 The reasons and their texts are in `model/refusals.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer, most_within
 from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable
+from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable, SharingLimits
 from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
 from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
 
 # -- amounts ---------------------------------------------------------------------------------------------------
@@ -229,6 +231,36 @@ def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
     could = min(offer.ask.units, most_of(node, offer, usage)) if code.reason.by_amount else 0
     facts = NodeFacts(node, usage, offer.rules, kind, offer.need[kind], offer.ask.target, offer.ask.source)
     return Refusal(node.name, code, code.message(facts), could)
+
+
+# -- remedies --------------------------------------------------------------------------------------------------
+
+
+LIFTED: Final[Mapping[RefusalCode, Callable[[Node, Rules, Ask], tuple[Node, Rules]]]] = {
+    RefusalCode.COOLING_DOWN: lambda node, rules, ask: (
+        node,
+        replace(rules, cordoned=rules.cordoned - {node.name, ask.target}),
+    ),
+    RefusalCode.GPU_IN_USE: lambda node, rules, _: (replace(node, in_use=NOT_IN_USE), rules),
+    RefusalCode.DISK_FULL: lambda node, rules, _: (replace(node, in_use=NOT_IN_USE), rules),
+    RefusalCode.KEPT_FREE: lambda node, rules, _: (node, replace(rules, headroom=NO_HEADROOM)),
+    RefusalCode.LENDING_LIMIT_REACHED: lambda node, rules, _: (replace(node, limits=SharingLimits()), rules),
+    RefusalCode.SHARING_DISABLED: lambda node, rules, _: (
+        replace(node, limits=replace(node.limits, can_share=True)),
+        rules,
+    ),
+    RefusalCode.STALE: lambda node, rules, _: (replace(node, silent=None), rules),
+    RefusalCode.NODE_DOWN: lambda node, rules, _: (replace(node, alive=True), rules),
+}
+"""For every reason with a remedy: the node and the rules as they are once the remedy was applied."""
+
+
+def would_lend(code: RefusalCode, node: Node, ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules) -> bool:
+    """Whether a node could lend what is requested if this reason for its refusal were gone."""
+    if code is RefusalCode.NODE_DOWN and not node.base:  # what a node has that has not been seen is unknown
+        return True
+    lifted, under = LIFTED[code](node, rules, ask)
+    return obstacle(lifted, Offer.of(ask, nodes, under), usage) is None
 
 
 # -- in words --------------------------------------------------------------------------------------------------
