@@ -13,10 +13,11 @@ from distributed_grid.decide.capacity.delivery import Offer, most_within
 from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable, SharingLimits
-from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
+from distributed_grid.model.plans import NO_HEADROOM, NO_RULES, Headroom, Refusal, Rules
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
+from distributed_grid.model.roles.plan import Inventory, InventoryNode
 
 # -- amounts ---------------------------------------------------------------------------------------------------
 
@@ -134,6 +135,29 @@ def closed(node: Node, rules: Rules) -> RefusalCode | None:
     if node.silent is not None:
         return RefusalCode.STALE
     return RefusalCode.COOLING_DOWN if node.name in rules.cordoned else None
+
+
+def why_closed(node: Node, usage: Usage, rules: Rules) -> str:
+    """The same in words; empty if it does."""
+    code = closed(node, rules)
+    return "" if code is None else code.message(NodeFacts(node, usage, rules))
+
+
+def as_inventory(nodes: NodeTable, usage: Usage | None = None, rules: Rules | None = None) -> Inventory:
+    """The nodes as the planner of roles sees them. `rules`: None if nothing is leased."""
+    held, under = usage or Usage(), rules or NO_RULES
+    return Inventory(
+        InventoryNode(
+            node.name,
+            node.free,
+            node.total,
+            node.labels,
+            why_closed(node, held, under),
+            ResourceVector() if rules is None else lendable(node, held, rules),
+            node.gpu_parts,
+        ).without(node.in_use.withheld)
+        for node in nodes.values()
+    )
 
 
 def not_lending(node: Node, rules: Rules) -> RefusalCode | None:
