@@ -148,3 +148,11 @@ def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -
     assert command(Ask("a", "cpu", 1, along=(("accel", 10_000),), purpose=Purpose.RUN)) is None
     assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),))) is None
     assert command(Ask("a", "cpu", 10_000, purpose=Purpose.TASK)) is None
+
+
+@pytest.mark.parametrize("asked", [{"resource_type": "gpu", "amount": 1.5}, {"along": {"gpu": 1.5}}], ids=str)
+def test_a_request_is_for_a_fraction_of_one_gpu_or_for_whole_gpus(asked: dict[str, Any]) -> None:
+    with pytest.raises(InvalidAmount) as caught:
+        make_ask(_body(**asked), fractional_gpus=True)
+    assert caught.value.message == "1.5 GPUs: Ray gives out a fraction of one GPU, or whole GPUs"
+    assert caught.value.try_next == "Ask for 1 or 2."

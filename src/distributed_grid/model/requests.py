@@ -9,7 +9,7 @@ from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
 from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Purpose, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_of, whole
+from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_requested, whole
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.validators import LONGEST_S, grace_period, one_of, seconds
 
@@ -133,7 +133,7 @@ def make_ask(
     target, source, said = body["target_node"], body.get("source_node"), body.get("delivery")
     delivery = None if said is None else str(one_of("delivery", DeliveryChoice, said))
     kind = kind_of(body["resource_type"])
-    units = units_of(kind, body["amount"])
+    units = units_requested(kind, body["amount"])
     own_too = body.get("own_too", False)
     is_own = own_too and source == target  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
@@ -186,7 +186,7 @@ def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...
     found = {kind_of(name): amount for name, amount in given.items()}
     if kind in found or len(found) < len(given):
         raise InvalidRequest(f"One kind of resource is asked for twice: {', '.join((kind, *given))}")
-    return tuple(sorted((other, units_of(other, amount)) for other, amount in found.items()))
+    return tuple(sorted((other, units_requested(other, amount)) for other, amount in found.items()))
 
 
 @dataclass(frozen=True, slots=True)
