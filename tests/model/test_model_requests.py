@@ -140,6 +140,7 @@ def test_a_command_makes_the_same_request() -> None:
     assert command(plain) == "grid boost request a cpu 2"
     words = "--source b --priority high --duration 90 --delivery transfer --grace 0 --on-grace-end kill"
     assert command(full) == f"grid boost request a memory 1.5 {words}"
+    assert command(full, queued=True) == f"grid resource-sharing request a memory 1.5 {words.partition(' --grace')[0]}"
 
 
 def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -> None:
@@ -147,6 +148,8 @@ def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -
     assert command(run) == "grid run --gpus 1 --cpus 2 --source b"
     assert command(Ask("a", "cpu", 1, along=(("accel", 10_000),), purpose=Purpose.RUN)) is None
     assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),))) is None
+    assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),)), queued=True) is None
+    assert command(run, queued=True) is None
     assert command(Ask("a", "cpu", 10_000, purpose=Purpose.TASK)) is None
 
 

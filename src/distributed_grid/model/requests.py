@@ -88,14 +88,18 @@ def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unp
     return {**body, "delivery": Delivery.RESERVE, "on_grace_end": OnGraceEnd.KILL, "own_too": True}
 
 
-def command(ask: Ask) -> str | None:
+def command(ask: Ask, *, queued: bool = False) -> str | None:
     """The command that makes the same request, with the options that differ from their defaults; None: there is none.
 
-    It does not repeat how its holder wants to be notified: that may have a password in its URL.
+    It does not repeat how its holder wants to be notified: that may have a password in its URL. `queued`: the command
+    that leaves the request in the queue; it has no options for the end of the boost.
     """
+    if queued and ask.purpose is not Purpose.BOOST:
+        return None
     match ask.purpose:
         case Purpose.BOOST if not ask.along:
-            what = f"grid boost request {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
+            verb = "grid resource-sharing request" if queued else "grid boost request"
+            what = f"{verb} {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
             is_usual = ask.duration_s == DEFAULT_DURATION_S
         case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked):
             amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in ask.asked)
@@ -108,8 +112,8 @@ def command(ask: Ask) -> str | None:
         "--priority": None if ask.priority is AllocationPriority.NORMAL else ask.priority,
         "--duration": None if is_usual else f"{ask.duration_s:g}",
         "--delivery": ask.delivery if ask.purpose is Purpose.BOOST else None,
-        "--grace": None if ask.grace_s is None else f"{ask.grace_s:g}",
-        "--on-grace-end": ask.on_grace_end if ask.purpose is Purpose.BOOST else None,
+        "--grace": None if queued or ask.grace_s is None else f"{ask.grace_s:g}",
+        "--on-grace-end": None if queued or ask.purpose is not Purpose.BOOST else ask.on_grace_end,
     }
     return " ".join([what, *(f"{option} {value}" for option, value in options.items() if value is not None)])
 
