@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from distributed_grid.decide.capacity.devices import fit_at_once
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node, wanted_from
 from distributed_grid.decide.rebalance.observed import (
     MOVABLE,
@@ -82,10 +83,11 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
     mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
     if any(seen.is_young(lease) for lease in mine):
         return
-    one, base = scale(kind), seen.snapshots[name].base[kind]
-    left = base - sum(lease.units for lease in mine)
+    one, base, own = scale(kind), seen.snapshots[name].base[kind], Usage.of(mine)
+    borrowed = own.borrowed_by(name)[kind]
+    left = base - borrowed
     # Capacity that is reserved elsewhere for the node is not in its total, but serves its work.
-    elsewhere = sum(lease.units for lease in mine if not lease.delivery.moves_totals)
+    elsewhere = borrowed - own.moved_in(name, kind)
     lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
     units = min(lacking, left - left % one)
     if units >= one:
@@ -119,7 +121,7 @@ def _room(seen: Observed, node: Node, shape: Shape, kind: str) -> int:
     mine = seen.own_leases(node.name, kind, Cause.DEMAND)
     if kind not in MOVABLE or any(seen.is_young(lease) for lease in mine):
         return node.free[kind]
-    most = max(node.base[kind], shape.needs[kind]) - sum(lease.units for lease in mine)
+    most = max(node.base[kind], shape.needs[kind]) - Usage.of(mine).borrowed_by(node.name)[kind]
     return node.free[kind] + max(0, most)
 
 
