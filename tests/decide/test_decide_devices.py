@@ -184,6 +184,14 @@ def test_a_lender_takes_back_no_part_that_is_on_another_device_than_it_needs() -
     }
 
 
+def test_a_lender_takes_back_no_part_beside_one_whose_return_empties_a_device() -> None:
+    """Once `half` is back, the other three parts are on one device, and two devices are free."""
+    held = (of_a_gpu("small", 10, 0.3), of_a_gpu("half", 10, 0.5))
+    full = node("gpu1", gpus=3, used=amounts(gpu=1.4), gpu_parts=(3_000, 3_000, 3_000, 5_000))
+    capacity = Snapshot(NodeTable([TARGET, full]), Usage.of(held), held)
+    assert plan_relief("gpu1", [(amounts(gpu=2),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {"half": 5_000}
+
+
 def test_whole_gpus_are_expected_when_as_many_devices_are_free() -> None:
     waiting = Waiting("w", ask("gpu-master", "gpu", 2), NOON)
     (verdict,) = plan_queue([waiting], NodeTable([TARGET, FOUR]), HELD, Usage.of(HELD), lambda _: NO_RULES, NOON)

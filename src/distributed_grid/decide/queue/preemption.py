@@ -292,7 +292,7 @@ def plan_relief(
         for level in sorted({worth[lease.id] for lease in pool}):
             among = [lease for lease in pool if worth[lease.id] <= level]
             if enough(among):
-                return needed_of(fewest(among, short - remains, enough) or (), enough)
+                return needed_of(trimmed(fewest(among, short - remains, enough) or (), enough), enough)
     return {}
 
 
