@@ -12,6 +12,7 @@ import pytest
 from builders import process
 from served_grid import ServedGrid
 
+from distributed_grid.errors import InvalidAmount
 from distributed_grid.model.resources import GB
 from distributed_grid.sdk.executor import recommendation_from
 
@@ -76,6 +77,11 @@ def test_a_program_gets_the_same_recommendations_as_data(served: ServedGrid) -> 
     assert (found.process.pid, found.process.created_at, found.command) == (4711, 100.0, None)
     moved = served.client.offload({"pid": 4711, "created_at": 100.0, "to": found.destination})
     assert moved["offload"]["state"] == "running"
+
+
+def test_a_process_is_moved_to_a_fraction_of_one_gpu_or_to_whole_gpus(served: ServedGrid) -> None:
+    with pytest.raises(InvalidAmount, match=r"1\.5 GPUs: Ray gives out a fraction of one GPU, or whole GPUs"):
+        served.client.offload({"pid": 4711, "to": "gpu1", "gpus": 1.5})
 
 
 def test_a_move_says_what_it_will_do_and_what_it_did(served: ServedGrid) -> None:

@@ -102,6 +102,7 @@ def test_a_teams_limit_is_said_whichever_node_could_lend() -> None:
         (ask(amount=1), node("gpu1", cpus=4), {"headroom": Headroom("balanced", of_base=0.2)}, 32_000),
         (ask(kind="gpu", amount=1), node("gpu1", cpus=2, gpus=4), {}, 20_000),  # each needs a CPU
         (ask(kind="gpu", amount=1), node("gpu1", gpus=1.5), {}, 10_000),  # whole ones
+        (ask(kind="gpu", amount=0.5), node("gpu1", gpus=2, limits=limits(gpu=1.5)), {}, 10_000),  # nor 1.5
         (ask(kind="memory", amount=1), node("gpu1", memory=7), {}, 7 * GB),
         (ask(kind="memory", amount=1, delivery="reserve"), node("gpu1", memory=7, used=cpu(4)), {}, 0),
         (ask(amount=1), node("gpu1", limits=limits(can_share=False)), {}, 0),

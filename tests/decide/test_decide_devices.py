@@ -171,7 +171,7 @@ def test_as_many_leases_yield_to_whole_gpus_as_hold_a_device_each() -> None:
 
 def test_a_lender_takes_back_as_many_leases_as_hold_the_devices_that_it_needs() -> None:
     capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
-    assert len(plan_relief("gpu1", amounts(gpu=2), capacity, POLICIES[SharingPolicy.BALANCED], NOON)) == 2
+    assert len(plan_relief("gpu1", [(amounts(gpu=2),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON)) == 2
 
 
 def test_a_lender_takes_back_no_part_that_is_on_another_device_than_it_needs() -> None:
@@ -179,7 +179,17 @@ def test_a_lender_takes_back_no_part_that_is_on_another_device_than_it_needs() -
     held = (of_a_gpu("small", 10, 0.2), of_a_gpu("half", 10, 0.5))
     full = node("gpu1", gpus=2, used=amounts(gpu=1.8), gpu_parts=(2_000, 4_000, 5_000, 7_000))
     capacity = Snapshot(NodeTable([TARGET, full]), Usage.of(held), held)
-    assert plan_relief("gpu1", amounts(gpu=0.7), capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {"half": 5_000}
+    assert plan_relief("gpu1", [(amounts(gpu=0.7),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {
+        "half": 5_000
+    }
+
+
+def test_a_lender_takes_back_no_part_beside_one_whose_return_empties_a_device() -> None:
+    """Once `half` is back, the other three parts are on one device, and two devices are free."""
+    held = (of_a_gpu("small", 10, 0.3), of_a_gpu("half", 10, 0.5))
+    full = node("gpu1", gpus=3, used=amounts(gpu=1.4), gpu_parts=(3_000, 3_000, 3_000, 5_000))
+    capacity = Snapshot(NodeTable([TARGET, full]), Usage.of(held), held)
+    assert plan_relief("gpu1", [(amounts(gpu=2),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {"half": 5_000}
 
 
 def test_whole_gpus_are_expected_when_as_many_devices_are_free() -> None:

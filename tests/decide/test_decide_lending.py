@@ -12,7 +12,7 @@ from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Companions, Grant, Headroom, Refused, Rules
+from distributed_grid.model.plans import Companions, Grant, Headroom, Refused, Rules, TeamLimit
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
@@ -115,7 +115,8 @@ def test_a_team_over_its_limit_is_refused_whichever_node_could_lend_and_is_told_
     teams = Teams([Team("ml", borrowing_limit={"cpu": 10_000})])
     refused = plan(ask(team="ml"), node(), node("gpu2", alive=False), teams=teams)
     assert isinstance(refused, Refused)
-    assert refused.team_limit == "team ml has 0 of at most 1 CPU, 2 asked"
+    limit = TeamLimit(RefusalCode.TEAM_LIMIT_REACHED, "team ml has 0 of at most 1 CPU, 2 asked")
+    assert refused.team_limit == limit
     assert codes(refused) == {"gpu-master": RefusalCode.IS_TARGET, "gpu2": RefusalCode.NODE_DOWN}
     assert isinstance(plan(ask(amount=1, team="ml"), node(), teams=teams), Grant)
     assert isinstance(plan(ask(team="web"), node(), teams=teams), Grant)
@@ -127,7 +128,8 @@ def test_the_cpus_that_come_with_a_gpu_count_against_the_teams_limit() -> None:
     assert isinstance(plan(gpu, node(gpus=1), teams=teams), Grant)
     two = plan(gpu, node(gpus=1), teams=teams, companions=Companions(cpu_per_gpu=20_000))
     assert isinstance(two, Refused)
-    assert two.team_limit == "team ml has 0 of at most 1 CPU, 2 asked"
+    limit = TeamLimit(RefusalCode.TEAM_LIMIT_REACHED, "team ml has 0 of at most 1 CPU, 2 asked")
+    assert two.team_limit == limit
 
 
 def test_what_the_policy_keeps_is_not_offered_either() -> None:

@@ -88,7 +88,7 @@ def test_it_is_not_taken_from_a_node_to_relieve_that_node() -> None:
 
     def relief(held: Lease) -> Mapping[str, int]:
         full = NodeTable([node("gpu-master", used=cpu(4)), node("gpu1")])
-        return plan_relief("gpu-master", cpu(2), Snapshot(full, Usage.of([held]), [held]), numbers, NOON)
+        return plan_relief("gpu-master", [(cpu(2),)], Snapshot(full, Usage.of([held]), [held]), numbers, NOON)
 
     assert not relief(old)
     assert relief(replace(old, target="gpu1"))

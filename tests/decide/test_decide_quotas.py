@@ -7,6 +7,8 @@ from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import TeamLimit
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, ResourceVector
 from distributed_grid.model.teams import Team, Teams
 
@@ -26,7 +28,16 @@ def why(name: str, need: ResourceVector, *leases: Lease, teams: tuple[Team, ...]
     """For all that is needed, asked for by name."""
     kind, *others = need
     asked = ask(kind=kind, units=need[kind], team=name, along=tuple((other, need[other]) for other in others))
-    return why_over_limit(asked, need, NODES, Usage.of(leases), Teams(teams))
+    return detail(why_over_limit(asked, need, NODES, Usage.of(leases), Teams(teams)))
+
+
+def detail(limit: TeamLimit | None) -> str | None:
+    """The text; its code says whether it is the team's own limit or what other teams keep."""
+    if limit is None:
+        return None
+    others_keep = limit.detail.startswith("other teams keep")
+    assert limit.code is (RefusalCode.KEPT_FOR_TEAMS if others_keep else RefusalCode.TEAM_LIMIT_REACHED)
+    return limit.detail
 
 
 @pytest.mark.parametrize(
@@ -108,7 +119,7 @@ def test_what_comes_with_a_guaranteed_gpu_unasked_is_guaranteed_with_it(
 ) -> None:
     asked = ask(kind="gpu", amount=gpus, team="vision", along=tuple(amounts(**along).items()))
     need = amounts(**{"gpu": gpus, "cpu": gpus, **along})
-    assert why_over_limit(asked, need, NODES, Usage.of(leases), Teams(teams)) == said
+    assert detail(why_over_limit(asked, need, NODES, Usage.of(leases), Teams(teams))) == said
 
 
 def test_the_cpus_that_come_with_a_gpu_are_the_teams_too() -> None:

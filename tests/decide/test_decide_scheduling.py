@@ -320,8 +320,9 @@ TOGETHER = {"affinity": {"tasks": ["ring"]}, "tags": ["ring"], "target": "small"
         ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3} | TOGETHER, set()),  # one on each device
         ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 2} | TOGETHER, {"two"}),
         ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3}, set()),
+        ([node("two", cpus=8, gpus=2, limits=limits(gpu=1.5))], {"cpu": 1, "gpu": 0.5, "count": 3}, {"two"}),
     ],
-    ids=["limit", "headroom", "too-few", "two-on-each", "apart", "together", "devices", "on-both", "parts"],
+    ids=["limit", "headroom", "too-few", "two-on-each", "apart", "together", "devices", "on-both", "parts", "of-1.5"],
 )
 def test_no_node_is_kept_that_could_not_carry_it_even_if_idle(
     nodes: list[Node], more: dict[str, Any], earmarked: set[str]

@@ -8,11 +8,14 @@ import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, reservation, shape
 from test_decide_rebalancing import MASTER, Round, hot
 
+from distributed_grid.decide.capacity.feasibility import LIFTED
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Suggestion, how_sure, passes, suggest
+from distributed_grid.model.demand import Shape
 from distributed_grid.model.leases import Cause
 from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY
 from distributed_grid.model.series import Forecast
 
@@ -84,6 +87,17 @@ def test_for_gpus_the_work_has_to_go_where_they_are() -> None:
     assert not found.by_itself
 
 
+def test_for_parts_of_gpus_as_many_gpus_are_suggested_as_have_room_for_all_of_them() -> None:
+    nodes = (MASTER, node("gpu1", gpus=1), node("gpu2", gpus=4))
+    (one,) = shape("gpu1", gpu=0.6).bundles
+    waiting = demand(Shape((one,) * 3, strategy="PACK"), *nodes)
+
+    (found,) = suggested(Round(nodes=nodes, demand=(waiting,)))
+
+    assert found.what == "1 placement group has waited 60 s for 1.8 GPUs on gpu1; gpu2 can reserve 3 GPUs"
+    assert found.command == "grid boost request gpu1 gpu 3 --source gpu2"
+
+
 def test_what_fits_nowhere_is_suggested_where_least_is_missing() -> None:
     nodes = (node("a", cpus=4), node("b", cpus=6), node("c", cpus=8))
     (found,) = suggested(Round(nodes=nodes, demand=(demand(shape(cpu=10), *nodes),)))
@@ -128,6 +142,10 @@ def test_where_no_node_can_lend_what_would_help_is_reported(lender: Any, rules: 
 
     assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {reported}"
     assert (found.ask, found.command) == (None, None)
+
+
+def test_every_reason_with_a_remedy_says_what_that_would_change() -> None:
+    assert set(LIFTED) == {code for code in RefusalCode if code.reason.remedy}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from distributed_grid.controller.access import ERRORS, Asker, needs
 from distributed_grid.controller.direct_route import DirectRoute
 from distributed_grid.controller.metrics import Seen, exposition
 from distributed_grid.controller.sharing_routes import waiting_dict
-from distributed_grid.decide.capacity.feasibility import NodeFacts, closed, lendable
+from distributed_grid.decide.capacity.feasibility import lendable, why_closed
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import wanted_from
 from distributed_grid.decide.monitoring.pressure import combined
@@ -28,7 +28,6 @@ from distributed_grid.model.demand import Demand
 from distributed_grid.model.nodes import Node, NodeName, NodeTable, node_named
 from distributed_grid.model.plans import NO_RULES, Rules
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, amount_of
 from distributed_grid.model.snapshots import NodeSnapshot
@@ -213,13 +212,10 @@ def _logical(node: Node, usage: Usage) -> LogicalNode:
 
 def _lending(node: Node, usage: Usage, rules: Rules | None) -> NodeLending:
     """The facts for planners of roles, as the next request would be decided. `rules`: None if sharing is disabled."""
-    if rules is None:
-        could, code = ResourceVector(), None if node.alive else RefusalCode.NODE_DOWN
-    else:
-        could, code = lendable(node, usage, rules), closed(node, rules)
+    could = ResourceVector() if rules is None else lendable(node, usage, rules)
     return {
         "lendable": could.to_amounts(),
-        "closed": None if code is None else code.message(NodeFacts(node, usage, rules or NO_RULES)),
+        "closed": why_closed(node, usage, rules or NO_RULES) or None,
         "gpu_parts": [amount_of(GPU, units) for units in node.gpu_parts],
     }
 

@@ -15,7 +15,7 @@ from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import Unavailable
 from distributed_grid.model.offload import MoveRequest, Offloaded, OffloadingRecommendation, ProcessFacts
 from distributed_grid.model.principals import Scope
-from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, amount_of, units_of
+from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, amount_of, units_requested
 from distributed_grid.model.times import instant
 from distributed_grid.model.validators import grace_period
 from distributed_grid.offload.move import Move
@@ -100,7 +100,7 @@ def add_offload_routes(api: APIRouter, engine: Engine) -> None:
 
 def _request(body: OffloadRequest, longest_grace_s: float) -> MoveRequest:
     def amount(kind: str, given: float | str | None) -> int | None:
-        return None if given is None else units_of(kind, given)
+        return None if given is None else units_requested(kind, given)
 
     to = body.get("to", "auto")
     cpus, gpus = amount(CPU, body.get("cpus")), amount(GPU, body.get("gpus"))

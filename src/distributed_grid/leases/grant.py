@@ -25,19 +25,17 @@ from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDeli
 from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeTable, connected, node_named
 from distributed_grid.model.plans import Grant, Refused
-from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import BUILT_IN, amount_of, did_you_mean_kind
+from distributed_grid.model.requests import Ask, command
+from distributed_grid.model.resources import BUILT_IN, did_you_mean_kind
 from distributed_grid.model.times import instant, span, stamp
+from distributed_grid.model.validators import LONGEST_GRANT_WAIT_S
 
 if TYPE_CHECKING:
     from distributed_grid.wire.queue import NodeVerdict
 
 _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
-_LONGEST_WAIT_S: Final = 86_400
-"""The longest wait that the API accepts."""
 _NEVER: Final = "Waiting does not help. To see the limits of nodes and teams: grid resource-sharing status"
 _WITHOUT_HOPE: Final = {
     Purpose.RUN: "Waiting does not help: a run has a lease of one node. Ask for less with --cpus, --gpus or --memory; "
@@ -74,8 +72,9 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
     refused, start = verdict.refused, verdict.expected_start
     because = [verdict.reason if start is None else f"{verdict.reason}; expected in {span(_left_s(start, now))}"]
     if refused is not None:
-        if refused.team_limit is not None and refused.team_limit not in verdict.reason:
-            because.append(f"{refused.team_limit} [TeamLimitReached]")
+        limit = refused.team_limit
+        if limit is not None and limit.detail not in verdict.reason:
+            because.append(f"{limit.detail} [{limit.code}]")
         shown = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
         because += [f"{r.node}: {r.detail} [{r.code}]" for r in shown]
     error = NoCapacity(
@@ -93,12 +92,8 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
     helps = [] if less is None else [less]
     if (minutes := _minutes_to_wait(verdict, now)) is not None:
         helps.append(f"wait for it with --wait {minutes}m")
-    if ask.purpose is Purpose.BOOST:
-        priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
-        options = {"--source": ask.source, "--delivery": ask.delivery, "--priority": priority}
-        given = [f" {option} {value}" for option, value in options.items() if value is not None]
-        requested = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
-        helps.append(f"let it wait in the queue: grid resource-sharing request {requested}")
+    if (in_queue := command(ask, queued=True)) is not None:
+        helps.append(f"let it wait in the queue: {in_queue}")
     said = "; or ".join(helps) or "To see what is free and what waits: grid cluster status"
     return said[0].upper() + said[1:]
 
@@ -120,7 +115,7 @@ def _minutes_to_wait(verdict: Verdict, now: datetime) -> int | None:
             return None
         needed_s += waited_s
     minutes = math.ceil(needed_s / 60)
-    return minutes if minutes * 60 <= _LONGEST_WAIT_S else None
+    return minutes if minutes * 60 <= LONGEST_GRANT_WAIT_S else None
 
 
 def _left_s(until: datetime, now: datetime) -> float:

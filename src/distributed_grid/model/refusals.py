@@ -1,6 +1,7 @@
-"""Why a node cannot lend: every reason with its code, its text and a remedy. To add a reason, add it here.
+"""Why a node cannot lend, or a team may not have it: every reason with its code, text and remedy. Add a reason here.
 
-`decide/capacity/feasibility.py` says which reason applies to a node; boosts, tasks and roles all show these texts.
+`decide/capacity/feasibility.py` says which reason applies to a node, `decide/capacity/quotas.py` which to a team.
+Boosts, tasks and roles all show these texts.
 """
 
 from dataclasses import dataclass
@@ -87,6 +88,9 @@ class RefusalCode(StrEnum):
     GPU_IN_PARTS = "GpuInParts", Reason("{free} free, but at most {device} on one device, {asked}", by_amount=True)
     NO_CAPACITY = "NoCapacity", Reason("{free} free, {asked}", by_amount=True)
     OTHERS_AHEAD = "OthersAhead", Reason("its free capacity is held for {ahead}", passes=True)
+    # These two concern the request's team, whichever node would lend.
+    TEAM_LIMIT_REACHED = "TeamLimitReached", Reason("team {team} has {held} of at most {limit}, {asked}")
+    KEPT_FOR_TEAMS = "KeptForTeams", Reason("other teams keep {kept} for themselves: {left} left, {asked}")
 
     def __new__(cls, code: str, reason: Reason) -> "RefusalCode":
         made = str.__new__(cls, code)

@@ -11,7 +11,7 @@ from distributed_grid.decide.capacity.quotas import why_over_limit, why_withheld
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Refusal, Refused
+from distributed_grid.model.plans import Grant, Refusal, Refused, TeamLimit
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import ResourceVector
 
@@ -154,7 +154,7 @@ class Snapshot(NodeTable):
             offer, self._nodes[offer.ask.target], self.usage
         )
 
-    def withheld_by_others(self, offer: Offer) -> str | None:
+    def withheld_by_others(self, offer: Offer) -> TeamLimit | None:
         """Why the request would take what other teams withhold; None if it would not."""
         return why_withheld_by_others(offer.ask, offer.need, self, self.usage, offer.rules.teams)
 

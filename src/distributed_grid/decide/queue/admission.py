@@ -60,9 +60,10 @@ def why_its_team_never_may(offer: Offer) -> str:
 
 def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | None) -> str:
     """The team's own limit, until its turn; and where the request is met then, or later."""
-    said = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
-    if said is None:
-        said = f"team {offer.ask.team} reaches its limit with its leases and its requests ahead of this one"
+    limit = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
+    said = f"team {offer.ask.team} reaches its limit with its leases and its requests ahead of this one"
+    if limit is not None:
+        said = limit.detail
     if expected is None:
         return f"its team's limit: {said}"
     reason = f"its team's limit: {said}; as its leases end, the limit allows it at {minute(turn)}"
@@ -297,7 +298,7 @@ class QueuePlan:
             earmarked = places.earmark(offer)
             self._has_earmarked = earmarked is not None
         if withheld_by_others is not None:
-            return NoPlace(withheld_by_others)
+            return NoPlace(withheld_by_others.detail)
         is_hopeless = not can_ever_be_lent(offer, self._nodes)
         return NoPlace(why_no_estimate(offer, self._nodes, earmarked), is_hopeless=is_hopeless)
 

@@ -85,6 +85,7 @@ def look_ahead(
             after.add(other.grant)
     largest, largest_source = largest_now(ask, after, after.usage, rules, walk.lender_now if before else None)
     verdict = walk.decide(mine, len(upto), explained=True)
+    limit = None if verdict.refused is None else verdict.refused.team_limit
     return Outlook(
         ask=ask,
         grant=verdict.grant,
@@ -95,7 +96,7 @@ def look_ahead(
         largest_source=largest_source,
         considered=_reasons(verdict, after, rules),
         summary=_summary(ask, verdict, largest, largest_source),
-        team_limit=None if verdict.refused is None else verdict.refused.team_limit,
+        team_limit=None if limit is None else limit.detail,
     )
 
 

@@ -15,7 +15,7 @@ from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node
-from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
+from distributed_grid.decide.monitoring.pressure import Pressed, Threshold, measured_over
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import hold_ends
 from distributed_grid.model.demand import Demand, Shape
@@ -24,7 +24,7 @@ from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Renew, Return, Rules
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.requests import Ask, Waiting
-from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, describe, scale
+from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, ResourceVector, describe, scale
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import Teams
@@ -44,22 +44,11 @@ def own_part_of(value: float, snapshot: NodeSnapshot, kind: str, for_others: int
     """The same for a use that was not measured but is expected."""
     if snapshot.measured is None or not for_others:
         return value
-    has = _measured_over(snapshot, kind)
+    has = measured_over(snapshot.measured, snapshot.total, kind, shares_its_host=snapshot.shares_its_host)
     used, left = value * has - for_others, has - for_others
     if left <= 0:
         return 1.0 if used > 0 else 0.0
     return min(1.0, max(0.0, used / left))
-
-
-def _measured_over(snapshot: NodeSnapshot, kind: str) -> float:
-    """The capacity that the measured part refers to, in units; as in `decide/monitoring/pressure.py`."""
-    measured = snapshot.measured
-    if measured is None:
-        return float(snapshot.total[kind])
-    if kind == GPU:
-        return float(len(measured.gpus) * scale(GPU))
-    host = measured.host.cpus * scale(CPU) if kind == CPU else float(measured.host.memory_total)
-    return min(host, snapshot.total[kind]) if snapshot.shares_its_host else host
 
 
 MOVABLE: Final = (CPU, MEMORY)

@@ -10,11 +10,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import device_room, devices_short, fit_at_once
 from distributed_grid.decide.capacity.feasibility import (
     NodeFacts,
     closed,
     lacking,
+    never,
     not_lending,
     own_room,
     room,
@@ -155,6 +157,11 @@ class NodeColumns:
             for each in (self.total, self.own, self.lend, self.promised):
                 each[kind] = np.zeros(len(self), dtype=np.int64)
 
+    @property
+    def rules(self) -> Rules:
+        """The rules under which the last row was set."""
+        return self._rules
+
     # -- questions ------------------------------------------------------------------------------------------
 
     def rooms(self, kind: str, target: int, units: int = 1, members: int = 1) -> Units:
@@ -220,6 +227,12 @@ class NodeColumns:
         promised = ResourceVector({kind: int(column[row]) for kind, column in self.promised.items()})
         node, usage = replace(node, free=node.free - promised), self._usage.on(node.name, promised)
         return NodeFacts(node, usage, self._rules, kind, units, target)
+
+    def why_never(self, row: int, offer: Offer) -> str | None:
+        """Why a node cannot lend this, however much comes back to it; None if only amounts matter."""
+        node = self._nodes[row]
+        code = RefusalCode.NODE_DOWN if node is None else never(node, offer)
+        return None if code is None else code.message(self.facts(row, offer.ask.target) or {})
 
     def why_lacking(self, row: int, target: NodeName, needs: ResourceVector) -> str:
         """Which amount a node lacks for a task of the target, in words; empty if it lacks none."""
