@@ -116,6 +116,21 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
     asyncio.run(run())
 
 
+def test_work_that_is_cancelled_before_it_begins_is_cancelled_and_has_no_result() -> None:
+    async def run() -> None:
+        controller = Controller()
+        async with EnhancedOffloadingExecutor(backend=controller) as executor:  # type: ignore[arg-type]
+            task_id = await executor.submit(print, 1)
+            assert await executor.cancel_task(task_id)
+            assert (await executor.get_task_status(task_id))["state"] == "cancelled"
+            assert [task["task_id"] for task in await executor.get_history()] == [task_id]
+            with pytest.raises(asyncio.CancelledError):
+                await executor.get_result(task_id)
+        assert controller.asked == []
+
+    asyncio.run(run())
+
+
 def test_a_log_is_read_to_where_it_ended_though_its_process_goes_on_writing() -> None:
     async def read(begin: int) -> dict[str, object]:
         return {"text": "x", "next": begin + 1, "more": begin < 2}
