@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.client.lease_keeper import kept_in_background
 from distributed_grid.decide.offload.secrets import choose_environment
 from distributed_grid.errors import GridError, InvalidRequest, NoCapacity
 from distributed_grid.logs import logger
@@ -294,16 +294,11 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
     if lease_id is None:
         yield
         return
-    renewal = asyncio.create_task(_keep(lease_id, backend))
+    renewal = kept_in_background(lease_id, _LASTS_S, lambda: backend.ask(GridClient.renew_boost, lease_id, _UP_TO_S))
     try:
         yield
     finally:
         renewal.cancel()
-
-
-async def _keep(lease_id: str, backend: Backend) -> None:
-    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.ask(GridClient.renew_boost, lease_id, _UP_TO_S))
-    log.warning("a task's lease is no longer renewed", lease=lease_id, message=why.message)
 
 
 _PRESSED: Final = 0.8
