@@ -301,9 +301,6 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
         renewal.cancel()
 
 
-_PRESSED: Final = 0.8
-
-
 class Carrier:
     """Carries out one executor's tasks. Progress and outcome are in the task."""
 
@@ -377,5 +374,4 @@ class Carrier:
 
     async def _is_pressed(self, name: str) -> bool:
         nodes = (await self._backend.ask(GridClient.cluster_status))["nodes"]
-        pressure = next((node["pressure"] for node in nodes if node["name"] == name), None)
-        return pressure is not None and pressure["overall"] >= _PRESSED
+        return any(node["pressed"] for node in nodes if node["name"] == name)
