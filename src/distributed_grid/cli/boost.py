@@ -217,8 +217,6 @@ def _tell_warnings(boost: Boost, as_json: bool) -> None:
 
 def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> None:
     """Renew until this process ends; the boost then expires."""
-    import time
-
     from distributed_grid.cli.output import clock
     from distributed_grid.client.lease_keeper import LeaseKeeper
 
@@ -230,11 +228,7 @@ def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> Non
         nonlocal current
         current = client.renew_boost(granted["boost_id"])
 
-    keeper = LeaseKeeper(duration_s)
     try:
-        while keeper.ended is None:
-            time.sleep(keeper.pause_s)
-            keeper.renew(renew)
-        raise keeper.ended
+        raise LeaseKeeper(duration_s).keep_here(renew)
     except KeyboardInterrupt:
         say(f"\n{short} ends at {clock(current['expires_at'])}. To end it now: grid boost release {short}")

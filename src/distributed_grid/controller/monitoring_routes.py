@@ -16,7 +16,7 @@ from distributed_grid.controller.sharing_routes import waiting_dict
 from distributed_grid.decide.capacity.feasibility import lendable, why_closed
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import wanted_from
-from distributed_grid.decide.monitoring.pressure import combined
+from distributed_grid.decide.monitoring.pressure import Pressed, combined
 from distributed_grid.decide.monitoring.trends import LONGEST, Trend
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import BoostNotFound, Unavailable
@@ -176,18 +176,23 @@ def _node_dicts(p: EngineContext, nodes: NodeTable, collector: Collector | None,
     usage = p.ledger.usage
     rules = rules_for(p, Ask("", CPU, 1)) if p.config.resource_sharing.enabled else None
     snapshots = collector.snapshots() if collector is not None else {}
+    pressed: Pressed = collector.pressed if collector is not None else frozenset()
     return [
-        _status(node, usage, rules, snapshots.get(node.name) if node.alive else None, now) for node in nodes.values()
+        _status(node, usage, rules, snapshots.get(node.name) if node.alive else None, pressed, now)
+        for node in nodes.values()
     ]
 
 
-def _status(node: Node, usage: Usage, rules: Rules | None, snapshot: NodeSnapshot | None, now: datetime) -> NodeStatus:
+def _status(
+    node: Node, usage: Usage, rules: Rules | None, snapshot: NodeSnapshot | None, pressed: Pressed, now: datetime
+) -> NodeStatus:
     seen = "starting" if snapshot is None else snapshot.state
     return {
         **measured_dict(snapshot, now),
         **_logical(node, usage),
         **_lending(node, usage, rules),
         "state": seen if node.alive else "down",
+        "pressed": [kind for kind in BUILT_IN if (node.name, kind) in pressed],
     }
 
 
@@ -230,7 +235,6 @@ def _outlook_dict(collector: Collector, name: NodeName, horizon_s: float, now: d
         "history": _history_dict(collector, name),
         "trends": {kind: _trend_dicts(collector.trends(name, kind)) for kind in BUILT_IN},
         "forecast": {kind: _forecast_dict(collector.forecast(name, kind, horizon_s)) for kind in BUILT_IN},
-        "pressed": [kind for kind in BUILT_IN if collector.is_pressed(name, kind)],
         "demand": _demand_dicts(wanted_from(collector.demand, name), now),
     }
 

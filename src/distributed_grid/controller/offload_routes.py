@@ -185,7 +185,7 @@ def _offloaded_dict(one: Offloaded) -> OffloadedProcess:
     return {
         "offload_id": one.id,
         "label": one.label,
-        "state": str(one.state),
+        "state": one.state.shown,
         "from_node": one.from_node,
         "from_pid": one.from_pid,
         "to_node": one.to_node,

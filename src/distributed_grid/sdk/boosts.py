@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.client.lease_keeper import kept_in_background
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
 from distributed_grid.logs import logger
@@ -311,7 +312,8 @@ class ResourceBoostManager(Connected):
         boost = ResourceBoost.from_dict(granted)
         if request.auto_renew:
             length = (boost.expires_at - boost.allocated_at).total_seconds()
-            self._renewals[boost.boost_id] = asyncio.create_task(self._keep(boost.boost_id, length))
+            renew = partial(self.renew_boost, boost.boost_id)
+            self._renewals[boost.boost_id] = kept_in_background(boost.boost_id, length, renew)
         if request.on_reclaim is not None:
             self._reclaims.add(boost.boost_id, request.on_reclaim)
         return boost.boost_id
@@ -356,7 +358,3 @@ class ResourceBoostManager(Connected):
     async def get_boost_status(self) -> BoostList:
         """The same as `grid boost status --json`."""
         return await self._ask(GridClient.boost_status)
-
-    async def _keep(self, boost_id: str, length_s: float) -> None:
-        why = await LeaseKeeper(length_s).keep(lambda: self.renew_boost(boost_id))
-        log.warning("auto-renew ended", boost=boost_id, message=why.message)

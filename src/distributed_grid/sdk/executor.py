@@ -333,12 +333,14 @@ class EnhancedOffloadingExecutor(Connected):
         self._tasks[task.id] = task
         running = asyncio.create_task(self._carrier.carry_out(task, terms))
         self._running[task.id] = running
-        running.add_done_callback(lambda _: self._over(task.id))
+        running.add_done_callback(lambda _: self._over(task))
         return task.id
 
-    def _over(self, task_id: str) -> None:
-        self._running.pop(task_id, None)
-        self._ended.append(task_id)
+    def _over(self, task: ExecutedTask) -> None:
+        if not task.is_over:  # cancelled before it could begin
+            task.end_as_cancelled()
+        self._running.pop(task.id, None)
+        self._ended.append(task.id)
         while len(self._ended) > _REMEMBERED:
             self._tasks.pop(self._ended.popleft(), None)
 

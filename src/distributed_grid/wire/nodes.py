@@ -117,6 +117,7 @@ class NodeStatus(LogicalNode, NodeLending, MeasuredNode):
     state: Annotated[
         str, Field(description="ok; starting: not measured yet; stale: its probe is silent; down: not in the cluster")
     ]
+    pressed: Annotated[list[str], Field(description="The kinds that it is under pressure for, by their thresholds")]
 
 
 class DemandStatus(TypedDict):
@@ -222,7 +223,6 @@ class NodeOutlook(TypedDict):
         dict[str, NodeForecast | None],
         Field(description="Per kind: value, interval and past accuracy; or null"),
     ]
-    pressed: list[str]
     demand: list[DemandStatus]
 
 

@@ -177,11 +177,7 @@ def kinds_asked(queue: Iterable[Waiting]) -> frozenset[str]:
 
 def is_own(lease: Lease) -> bool:
     """Whether grid made the lease without a request."""
-    return lease.cause not in (Cause.ASKED, Cause.SCHEDULED)
-
-
-_RENEWED_IN_LAST = 0.25
-"""The part of its duration that is left when a lease is renewed."""
+    return not lease.cause.is_request
 
 
 def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
@@ -198,8 +194,7 @@ def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
 def renewals(seen: Observed) -> Iterator[Renew]:
     """Leases that would end although needed: the target would lose them, and get them again some rounds later."""
     for lease in _own(seen):
-        left = (lease.expires_at - seen.now).total_seconds()
-        if left <= _RENEWED_IN_LAST * lease.duration_s and (why := _why_needed(seen, lease)) is not None:
+        if seen.now >= lease.renewal_due and (why := _why_needed(seen, lease)) is not None:
             yield Renew(lease, why)
 
 
