@@ -10,6 +10,7 @@ from fake_cluster import Crashed
 from fake_processes import FakeProcesses
 from whole_grid import WholeGrid, at_home
 
+from distributed_grid.controller.offload_routes import offloaded_dict
 from distributed_grid.errors import (
     CannotMove,
     InvalidRequest,
@@ -24,7 +25,6 @@ from distributed_grid.errors import (
 from distributed_grid.model.leases import Purpose
 from distributed_grid.model.offload import MoveRequest, Offloaded, OffloadState
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope
-from distributed_grid.offload.view import offloaded_dict
 
 ANA = Principal("ana", "vision", frozenset({Scope.RUN}), "t1")
 EVE = Principal("eve", "", frozenset({Scope.RUN}), "t2")
