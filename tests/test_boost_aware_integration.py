@@ -112,7 +112,7 @@ class TestIntelligentScheduler:
                 scheduler = IntelligentScheduler(grid.config, boosts)
                 rejected = await scheduler.schedule_task(asked)
                 assert not rejected
-                assert rejected.reasons[0] == "head: 2 of 2 CPUs free, 5 asked"
+                assert rejected.reasons[0] == "head: 2 of 2 CPUs free, 5 requested"
                 await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
                 waiting = await scheduler.schedule_task(replace(asked, wait=True))
                 assert waiting.queued

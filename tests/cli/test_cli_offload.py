@@ -51,8 +51,8 @@ def test_a_scan_shows_what_could_move_where_to_and_how_sure_that_is(served: Serv
     shown, _ = typed(served, "offload", "scan", "gpu-master")
 
     assert shown.splitlines() == [
-        " PID  Node        Kind    CPU  Memory  GPU    Age  Could go to  Sure  Command",
-        "4711  gpu-master  python  3.9  6.0 GB    -  5 min  gpu1          90%  /usr/bin/python3 train.…",
+        " PID  Node        Kind    CPU  Memory  GPU    Age  Destination  Confidence  Command",
+        "4711  gpu-master  python  3.9  6.0 GB    -  5 min  gpu1                90%  /usr/bin/python3 train.…",
         "",
         "4711: uses 3.9 cores, 6.0 GB",
         "",
@@ -90,7 +90,7 @@ def test_a_move_says_what_it_will_do_and_what_it_did(served: ServedGrid) -> None
     assert said.splitlines() == [
         "Process 4711 on gpu-master: /usr/bin/python3 train.py --api-key '***'",
         "  gpu1 reserves 4 CPUs, 7.2 GB for it",
-        "  it is asked to end, and killed after 10 s",
+        "  it gets SIGTERM, and SIGKILL after 10 s",
         "  the same command starts on gpu1, in /home/ana",
         "  its output goes to a log: grid offload log",
         "  environment: HOME, PATH, MODE",

@@ -43,7 +43,7 @@ def test_a_refusal_tells_what_one_device_has_and_offers_that() -> None:
     assert isinstance(found, Refused)
     (refusal,) = [one for one in found.refusals if one.node == "gpu1"]
     assert refusal.code is RefusalCode.GPU_IN_PARTS
-    assert refusal.detail == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 asked"
+    assert refusal.detail == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 requested"
     assert refusal.could_lend == 4_000
 
 
@@ -59,7 +59,7 @@ def test_a_task_gets_a_part_only_where_one_device_has_it() -> None:
     assert choose(sought(TARGET, SPLIT, gpu=0.4)) is not None
     asked = sought(TARGET, SPLIT, gpu=0.8)
     assert choose(asked) is None
-    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 asked"
+    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 requested"
 
 
 def test_a_task_that_was_promised_a_part_leaves_the_others_what_is_left_on_each_device() -> None:
@@ -77,7 +77,7 @@ def test_parts_that_were_promised_and_are_not_held_yet_are_on_one_device_each() 
         assert choice is not None
         asked = promise(asked, choice)
     assert choose(asked) is None, "0.8 are free, and each device has 0.4"
-    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 asked"
+    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 requested"
     assert choose(promise(asked, choice, -1)) is not None
 
 

@@ -42,8 +42,9 @@ def test_a_node_that_will_run_out_is_told_with_who_can_lend_and_the_command() ->
 
     assert found.what == "gpu-master will run out of memory in about 20 minutes; gpu2 can lend 9 GB of memory"
     assert found.command == "grid boost request gpu-master memory 9 --source gpu2"
-    assert found.reason == ("memory at 85% is expected then, the limit is 80% (now 62%, rising by 0.9 points a minute)")
-    assert found.how_sure == "very likely (93%): 200 such forecasts came due, off by 2% on average"
+    why = "memory is expected to reach 85% then; the limit is 80% (now 62%, rising by 0.9 points a minute)"
+    assert found.reason == why
+    assert found.how_sure == "very likely (93%): 200 such forecasts verified, off by 2% on average"
     assert (found.cause, found.in_s) == (Cause.FORECAST, 1200.0)
     assert found.ask is not None and (found.ask.source, found.ask.units) == ("gpu2", 9 * GB)
 
@@ -130,7 +131,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
         (
             node("gpu1"),
             Rules(headroom=Headroom("balanced", 1.0)),
-            "a bolder policy would let gpu1 lend what it keeps free",
+            "a less conservative policy would let gpu1 lend what it keeps free",
         ),
         (node("gpu1", silent="no answer"), Rules(), "gpu1 lends again once its probe answers"),
         (node("gpu1", alive=False), Rules(), "gpu1 is down, and would help if it were back"),
@@ -220,8 +221,8 @@ def test_the_fewer_were_checked_the_less_sure_it_is() -> None:
     sure = [how_sure(forecast(0.9, checked=checked), 0.8) for checked in (None, 1, 10, 1000)]
 
     assert [round(value, 2) for value, _ in sure] == [0.5, 0.55, 0.75, 0.99]
-    assert sure[0][1] == "possible (50%): no such forecast has come due yet"
-    assert sure[1][1].startswith("possible (55%): 1 such forecast came due")
+    assert sure[0][1] == "possible (50%): no such forecast has been verified yet"
+    assert sure[1][1].startswith("possible (55%): 1 such forecast verified")
 
 
 def test_intervals_that_missed_make_it_less_sure() -> None:

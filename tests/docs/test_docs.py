@@ -375,7 +375,7 @@ def test_no_other_error_code_is_mentioned(page: Path) -> None:
 
 
 def test_the_scopes() -> None:
-    assert [codes_in(row["Scope"])[0] for row in table("docs/security.md", "Scope", "Good for")] == [*map(str, Scope)]
+    assert [codes_in(row["Scope"])[0] for row in table("docs/security.md", "Scope", "Allows")] == [*map(str, Scope)]
 
 
 def test_the_states_of_a_lease() -> None:
@@ -531,7 +531,7 @@ def test_the_events_of_the_audit_log() -> None:
     source = "".join(path.read_text() for path in sorted(SOURCE.rglob("*.py")))
     reported = {event for row in table("docs/boosts.md", "Event", "When") for event in codes_in(row["Event"])}
 
-    assert reported == set(re.findall(r'journal\.note\(\s*"(\w+)"', source))
+    assert reported == set(re.findall(r'(?:journal\.note|_audit\.append)\(\s*"(\w+)"', source))
 
 
 def test_the_metrics() -> None:

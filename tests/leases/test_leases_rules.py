@@ -45,7 +45,7 @@ def test_predictive_lends_what_the_lender_will_not_need_before_the_lease_ends(
     assert set(asked) == {900.0}
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("b", amount=2, source="a")))
-    assert "predictive keeps 3.2 free for its own work" in " ".join(refused.value.because)
+    assert "policy predictive keeps 3.2 CPUs free for the node's own work" in " ".join(refused.value.because)
 
 
 def test_before_enough_forecasts_were_checked_as_much_is_kept_as_balanced_would_above_what_is_expected(

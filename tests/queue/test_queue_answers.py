@@ -46,7 +46,7 @@ def test_a_plan_that_fits() -> None:
         "largest_now": {"amount": 4, "source_node": "gpu1"},
         "team_limit": None,
         "nodes": [
-            {"node": "gpu-master", "verdict": "IsTarget", "detail": "it is the target itself", "could_lend": 0},
+            {"node": "gpu-master", "verdict": "IsTarget", "detail": "it is the target of the request", "could_lend": 0},
             {
                 "node": "gpu1",
                 "verdict": "chosen",

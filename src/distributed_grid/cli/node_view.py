@@ -106,14 +106,14 @@ def _accuracies(node: OneNode, kinds: list[str], canvas: Canvas) -> list[str]:
 def _accuracy(forecast: NodeForecast) -> str:
     found = forecast["accuracy"]
     if found is None:
-        return "no forecast has come due yet, so their accuracy is unknown"
+        return "no forecast has been verified yet, so the accuracy is unknown"
     text = (
         f"{found['checked']} forecasts at {span(found['horizon_s'])} were off by {found['error'] * 100:.1f}% on "
         f"average (same-as-now: {found['error_of_now'] * 100:.1f}%)"
     )
     if found["covered"] is None:
         return text
-    return f"{text}; {percent(found['covered'])} came inside the {percent(forecast['confidence'])} interval"
+    return f"{text}; {percent(found['covered'])} fell inside the {percent(forecast['confidence'])} interval"
 
 
 _PRESSURE: Final = ("pressure", "cpu%", "mem%", "gpu%")

@@ -46,7 +46,7 @@ def return_line(boost: Boost) -> str:
     what = quantity(boost["resource_type"], boost["amount"])
     if boost["state"] == "released":
         return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} back as work ends"
     ending = boost["ending"]
     if ending is None or ending["deadline"] is None or on_grace_end(ending).only_waits:
         return said
@@ -66,7 +66,7 @@ def _companions(boost: Boost) -> list[str]:
 def _how_to_use(boost: Boost, short: str) -> list[str]:
     if Delivery.named(boost["delivery"]).moves_totals:
         return [
-            f"{boost['target_node']} has it now: every Ray program there sees it, unmodified.",
+            f"The capacity is on {boost['target_node']} now: every Ray program there can use it, unmodified.",
             f"To give it back early:  grid boost release {short}",
         ]
     subject = "The GPU is" if boost["resource_type"] == GPU else "It is"
@@ -175,7 +175,7 @@ def ends_at(boost: Boost) -> str:
 
 
 def is_held(boost: Boost) -> bool:
-    """It is being returned, and is back when the work that uses it ends: its deadline ends nothing."""
+    """Whether it is being returned and waits for its work to end: its deadline ends no work."""
     ending = boost["ending"]
     return boost["state"] == "releasing" and ending is not None and on_grace_end(ending).only_waits
 

@@ -251,7 +251,7 @@ class Supervisor:
             why, try_next = "; ".join((error.message, *error.because)), error.try_next or ""
         else:
             why, try_next = f"{type(error).__name__}: {error}", ""
-        self._tell(f"that failed: {why}. Next try in {again_s:.0f} s. {try_next}".rstrip())
+        self._tell(f"failed: {why}. Retrying in {again_s:.0f} s. {try_next}".rstrip())
 
     def _pause(self, seconds: float) -> None:
         often = self._manager.watchdog_s

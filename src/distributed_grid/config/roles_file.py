@@ -152,7 +152,7 @@ class _Reader:
         names = tuple(known)
         for key, child in entry.section.items():
             if key not in names:
-                said = f"unknown key {key!r} (not used){did_you_mean(key, names)}"
+                said = f"unknown key {key!r} (ignored){did_you_mean(key, names)}"
                 self.warnings.append(Problem(child.path, said, child.key_place))
 
     def _wrong(self, entry: Entry, said: str) -> None:

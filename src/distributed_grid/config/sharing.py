@@ -49,7 +49,7 @@ PRESSURES: Final = ("cpu", "memory", "gpu")
 
 
 class Thresholds(Settings):
-    """From which load on a node is under pressure, and below which it can spare something."""
+    """The loads at which a node comes under pressure, and at which the pressure ends."""
 
     model_config = ConfigDict(validate_default=True)
 
@@ -106,7 +106,7 @@ class TeamConfig(Settings):
     name: Text = Field(description="The name that tokens use: grid token create NAME --team TEAM.")
     guaranteed: Annotated[TeamAmounts, EmptySection] = Field(
         default=TeamAmounts(),
-        description="The team's own part: what other teams use of it is reclaimed when the team asks.",
+        description="The team's own part: what other teams use of it is reclaimed when the team requests it.",
     )
     borrowing_limit: Annotated[TeamAmounts, EmptySection] = Field(
         default=TeamAmounts(), description="The most the team may have above its guarantee. Default: whatever is free."

@@ -208,13 +208,13 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
 async def _undo(p: EngineContext, lease: Lease) -> None:
     undone = lease
     if p.ledger.is_being_granted(lease.id):
-        undone = p.ledger.apply(lease, NotDelivered("the source was busy after all", p.now()))
+        undone = p.ledger.apply(lease, NotDelivered("other work took the capacity first", p.now()))
     gone = not undone.delivery.moves_totals or (await p.applier.converge()).returned(undone)
     if gone and p.ledger.get(lease.id) is not None:
         p.ledger.apply(lease, Returned())
     p.journal.note(
         "not_granted",
-        f"{lease.describe()}: the source was busy after all",
+        f"{lease.describe()}: other work took the capacity first",
         lease=undone,
         who=lease.requester,
     )

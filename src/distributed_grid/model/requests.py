@@ -82,7 +82,7 @@ def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Un
 def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
     """The request for a reservation that programs run in: the scarcest kind leads, and it may be on the target itself.
 
-    It is held by what runs in it, and that is ended with it.
+    Programs run in it, and are ended with it.
     """
     scarcest_first = sorted(amounts, key=lambda kind: (kind != GPU, kind != CPU, kind))
     body = request_body(target, {kind: amounts[kind] for kind in scarcest_first}, **terms)
@@ -143,15 +143,15 @@ def make_ask(
     is_own = own_too and source == target  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
         raise InvalidAmount(
-            f"{body['amount']} GPUs: a GPU is lent whole",
-            try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",
+            f"{body['amount']} GPUs: GPUs are lent as whole devices",
+            try_next="Request 1, or allow parts with resource_sharing.fractional_gpus: true.",
         )
     more = _along(kind, body.get("along") or {})
     moves_totals = any(delivery == each and each.moves_totals for each in Delivery)
     if more and moves_totals:
         raise InvalidRequest(
             "Several kinds together cannot be transferred",
-            try_next="Use --delivery reserve, or ask for one kind after the other.",
+            try_next="Use --delivery reserve, or request each kind separately.",
         )
     if source is not None and source == target and not own_too:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
@@ -190,7 +190,7 @@ def _stated(body: Mapping[str, object]) -> dict[str, Any]:
 def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
     found = {kind_of(name): amount for name, amount in given.items()}
     if kind in found or len(found) < len(given):
-        raise InvalidRequest(f"One kind of resource is asked for twice: {', '.join((kind, *given))}")
+        raise InvalidRequest(f"A resource kind is given twice: {', '.join((kind, *given))}")
     return tuple(sorted((other, units_requested(other, amount)) for other, amount in found.items()))
 
 

@@ -137,7 +137,7 @@ class OffloadedProcesses:
         return known is not None and known.state is state
 
     async def _find_again(self) -> bool:
-        """After a restart, find what runs by its actor, and take back the leases of moves that never got so far.
+        """After a restart, find what runs by its actor, and release the leases of moves that never started a process.
 
         Returns whether all actors answered. One that is only busy may run a user's process, so it is asked again.
         """

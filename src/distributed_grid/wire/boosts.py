@@ -148,7 +148,9 @@ class BoostTerms(TypedDict):
 
     requester: Annotated[str, Field(description='The requester; "grid" for boosts that grid made by itself')]
     team: str
-    cause: Annotated[str, Field(description="asked: on request; pressure, demand or forecast: by grid itself")]
+    cause: Annotated[
+        str, Field(description="asked: by a caller; scheduled: for a task; pressure, demand or forecast: by grid")
+    ]
     purpose: Annotated[str, Field(description="boost; run, task or roles: the lease of a program, which ends with it")]
     label: Annotated[str, Field(description="What runs in it")]
 
@@ -180,7 +182,7 @@ class ListedBoosts(TypedDict):
 
 
 class BoostTotals(TypedDict):
-    total_active: Annotated[int, Field(description="How many boosts are active, without leases of programs")]
+    total_active: Annotated[int, Field(description="The number of active boosts, without the leases of programs")]
     resources: Annotated[Amounts, Field(description="The sum of these boosts for each kind")]
     hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` omits")]]
 
@@ -230,7 +232,7 @@ class WorkStatus(JobsWork):
 @request
 class ProgramRequest(TypedDict):
     label: NotRequired[Annotated[str, Field(max_length=200, description="Its name in the boost's status")]]
-    is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, and nothing runs in it now")]]
+    is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, but no program runs in it")]]
 
 
 class ProgramAnswer(TypedDict):

@@ -165,7 +165,7 @@ class SuggestionStatus(TypedDict):
     confidence: Annotated[float, Field(description="The probability, 0 to 1, that the node is or will be short of it")]
     how_sure: str
     in_seconds: Annotated[float | None, Field(description="When the node will be short of it; null: it is now")]
-    amount: Annotated[float | int | None, Field(description="How much can be lent; null if no node can lend")]
+    amount: Annotated[float | int | None, Field(description="The amount that can be lent; null if no node can lend")]
     source_node: str | None
     command: str | None
     by_itself: Annotated[bool, Field(description="Whether grid does this without a request if the condition lasts")]

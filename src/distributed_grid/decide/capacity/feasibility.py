@@ -134,7 +134,7 @@ def closed(node: Node, rules: Rules) -> RefusalCode | None:
         return RefusalCode.NODE_DOWN
     if node.silent is not None:
         return RefusalCode.STALE
-    return RefusalCode.COOLING_DOWN if node.name in rules.cordoned else None
+    return RefusalCode.CORDONED if node.name in rules.cordoned else None
 
 
 def why_closed(node: Node, usage: Usage, rules: Rules) -> str:
@@ -181,7 +181,7 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
         return RefusalCode.RULED_OUT
     if (code := closed(node, rules) if is_own else not_lending(node, rules)) is not None:
         return code
-    return RefusalCode.COOLING_DOWN if ask.target in rules.cordoned else None
+    return RefusalCode.CORDONED if ask.target in rules.cordoned else None
 
 
 def may_lend(nodes: NodeTable, offer: Offer) -> Iterator[Node]:
@@ -261,7 +261,7 @@ def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
 
 
 LIFTED: Final[Mapping[RefusalCode, Callable[[Node, Rules, Ask], tuple[Node, Rules]]]] = {
-    RefusalCode.COOLING_DOWN: lambda node, rules, ask: (
+    RefusalCode.CORDONED: lambda node, rules, ask: (
         node,
         replace(rules, cordoned=rules.cordoned - {node.name, ask.target}),
     ),
@@ -301,7 +301,7 @@ class NodeFacts:
     units: int = 0
     target: NodeName = ""
     source: NodeName | None = None
-    conditions: str = "its node, and what it must be near to or far from"
+    conditions: str = "its node, affinity or anti-affinity excludes it"
 
     def __getitem__(self, fact: str) -> object:
         return getattr(self, fact)
@@ -319,8 +319,8 @@ class NodeFacts:
         return "; ".join(self.of.in_use.refuses.values())
 
     @property
-    def asked(self) -> str:
-        return f"{amount_of(self.kind, self.units)} asked"
+    def requested(self) -> str:
+        return f"{amount_of(self.kind, self.units)} requested"
 
     @property
     def free(self) -> str:
@@ -336,10 +336,11 @@ class NodeFacts:
 
     @property
     def headroom(self) -> str:
-        """ "balanced keeps 1.6 free for its own work"."""
+        """ "policy balanced keeps 1.6 CPUs free for the node's own work"."""
         headroom, lent = self.rules.headroom, self.usage.lent(self.of.name, self.kind)
         units = headroom_of(self.of, self.kind, self._free, lent, headroom)
-        return f"{headroom.policy or 'the policy'} keeps {amount_of(self.kind, units)} free for its own work"
+        policy = f"policy {headroom.policy}" if headroom.policy else "the policy"
+        return f"{policy} keeps {describe(self.kind, units)} free for the node's own work"
 
     @property
     def device(self) -> float | int:

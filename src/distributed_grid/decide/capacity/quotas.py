@@ -63,7 +63,7 @@ def why_withheld_by_others(
 
 
 def _limit(code: RefusalCode, kind: str, units: int, facts: Mapping[str, object]) -> TeamLimit:
-    return TeamLimit(code, code.message({**facts, "asked": f"{amount_of(kind, units)} asked"}))
+    return TeamLimit(code, code.message({**facts, "asked": f"{amount_of(kind, units)} requested"}))
 
 
 def from_the_common_part(

@@ -92,7 +92,7 @@ class Snapshot(NodeTable):
         self._remember(undo)
 
     def withdraw(self, names: Iterable[NodeName]) -> None:
-        """Let these nodes have nothing free, so that they are not asked to lend."""
+        """Count these nodes as having nothing free, so that they are not chosen as lenders."""
         for name in names:
             if name in self._nodes:
                 self._put(replace(self._nodes[name], free=_NOTHING))

@@ -58,7 +58,7 @@ def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
 
 
 def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen: bool) -> bool:
-    """Whether a node that is absent counts as gone; `began`: when grid started, `was_seen`: it was there since.
+    """Whether a node that is absent counts as gone; `began`: when grid started; `was_seen`: seen since then.
 
     After a restart of the whole cluster, nodes come back one by one: those not seen yet have more time.
     """
@@ -67,7 +67,7 @@ def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen:
 
 
 def is_lost_with(lease: Lease, gone: Collection[NodeName]) -> bool:
-    """Whether these nodes take it with them. A grant under way finds out by itself."""
+    """Whether it is lost with these nodes. A grant in progress detects the loss itself."""
     is_settled = lease.state not in (LeaseState.LOST, LeaseState.GRANTING)
     return is_settled and not lease.needed_nodes.isdisjoint(gone)
 

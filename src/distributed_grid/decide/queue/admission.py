@@ -42,10 +42,10 @@ def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int) -> str:
 
 
 def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: int, now: datetime) -> str:
-    """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 2025-06-01T12:30Z"."""
+    """ "waits for 6 CPUs: 1 boost on gpu1 yields to the guarantee of team red, and is back by 2025-06-01T12:30Z"."""
     ask, count = offer.ask, len(preemption.victims)
     boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
-    to = f"what is guaranteed to team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
+    to = f"to the guarantee of team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
     after = f" at {minute(preemption.at)}, after the minimum hold," if preemption.at > now else ","
     said = f"{boosts} on {preemption.source} {yields} {to}{after} and {are} back by {minute(place.begin)}"
     return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
@@ -82,13 +82,13 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
     if not idle:
         away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
         if away and all(node.alive for node in away):
-            return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, and does not lend now"
+            return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, but not now"
         headroom = offer.rules.headroom
         rooms = {node.name: room_when_idle(node, ask.kind, headroom, is_own=node.name == ask.target) for node in able}
         name = min(rooms, key=lambda name: (-rooms[name], name))
         most = describe(ask.kind, max(0, rooms[name]))
         which = "no connected node" if away else "no node"
-        return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
+        return f"{which} can ever lend {offer.need.describe()} ({name} can lend the most: {most})"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
     said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
     return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
@@ -161,7 +161,7 @@ class NoPlace:
 
     reason: str
     expected: Slot | None = None
-    """Where it is met as things are, though other requests may pass it until then."""
+    """Where and when it is met if nothing changes; other requests may pass it until then."""
     is_hopeless: bool = False
 
 
@@ -244,7 +244,7 @@ class QueuePlan:
             verdict = Verdict(waiting, position, None, found.reason, None, begin, source, is_hopeless=found.is_hopeless)
         elif isinstance(found, Slot) and found.begin <= self._now:
             grant = offer.from_node(found.source)
-            return Verdict(waiting, position, grant, f"{found.source} has it now", None, self._now, found.source)
+            return Verdict(waiting, position, grant, f"{found.source} can lend it now", None, self._now, found.source)
         elif isinstance(found, Slot):
             back = self._places.comes_back(found, waiting.ask.kind)
             reason = why_it_waits(offer, found, back, ahead)

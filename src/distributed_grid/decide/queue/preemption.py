@@ -315,7 +315,7 @@ def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, usage: Us
 def _by_lender(
     offer: Offer, leases: Iterable[Lease], able: Collection[str]
 ) -> Iterator[tuple[NodeName, list[Lease], tuple[Lease, ...]]]:
-    """For every lender: which of its loans may be taken, and which leases that moved to it and are in the way."""
+    """For every lender: which leases on it may be reclaimed, and which leases moved to it and are in the way."""
     lent: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     moved_in: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     for lease in leases:

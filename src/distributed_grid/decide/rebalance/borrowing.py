@@ -143,9 +143,9 @@ _MOST_TRIED: Final = 16
 def borrowings(
     seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
 ) -> Iterator[tuple[Borrow, ...]]:
-    """The loans to make: each item is one node's need, and its parts only help together.
+    """The grants to make: each item is one node's need, and its parts only help together.
 
-    In one round, no node lends twice or lends what it gets: the next round sees what a loan changed. `lending`: the
+    In one round, no node lends twice or lends what it gets: the next round sees what a grant changed. `lending`: the
     nodes that already lend in this round; further lenders are added.
     """
     borrowing: set[tuple[NodeName, str]] = set()
@@ -162,7 +162,7 @@ def borrowings(
 
 
 def may_not_lend(seen: Observed, kind: str) -> set[NodeName]:
-    """Nodes that need the kind themselves: now, soon, for waiting work, or already with a loan of it."""
+    """Nodes that need the kind themselves: now, soon, for waiting work, or already as borrowers of it."""
     short = {name for name in seen.nodes if (name, kind) in seen.pressed or seen.will_be_pressed(name, kind)}
     borrowers = {one.target for one in seen.leases if is_own(one) and one.kind == kind and one.holds_capacity}
     return short | borrowers | {name for name in seen.waited_for(kind) if _is_too_small(seen, name, kind)}

@@ -3,7 +3,7 @@
 Nothing is done on one round alone: a node that is short for `high_rounds` rounds borrows, a node that is relieved for
 `low_rounds` rounds returns, and in between nothing changes.
 
-A lender whose own work needs what it lent gets it back. If another lender can take over the loan, the loan moves there.
+A lender whose own work needs what it lent gets it back. If another lender can take over the lease, it moves there.
 This protection holds under every policy and mode in which anything is lent at all; only moving needs a policy that acts
 by itself.
 """

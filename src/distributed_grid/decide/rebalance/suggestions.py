@@ -47,12 +47,12 @@ def how_sure(forecast: Forecast, threshold: float) -> tuple[float, str]:
     accuracy = forecast.accuracy
     if accuracy is None:
         sure = likely / 2
-        return sure, f"{in_words(sure)} ({sure:.0%}): no such forecast has come due yet"
+        return sure, f"{in_words(sure)} ({sure:.0%}): no such forecast has been verified yet"
     sure = likely * (1 - _FEW / 2 / (_FEW + accuracy.checked))
     if accuracy.covered is not None:  # intervals that were too narrow promised too much
         sure *= min(1.0, accuracy.covered / CONFIDENCE)
     checked = f"{accuracy.checked} such forecast{'s' * (accuracy.checked != 1)}"
-    return sure, f"{in_words(sure)} ({sure:.0%}): {checked} came due, off by {accuracy.error:.0%} on average"
+    return sure, f"{in_words(sure)} ({sure:.0%}): {checked} verified, off by {accuracy.error:.0%} on average"
 
 
 def passes(forecast: Forecast, threshold: float) -> float:
@@ -125,7 +125,7 @@ def _remedy(seen: Observed, ask: Ask, rules: Rules, refusals: list[Refusal]) -> 
         if remedy := code.reason.remedy:
             for one in refusals:
                 if one.code is code and would_lend(code, seen.nodes[one.node], ask, seen.nodes, seen.usage, rules):
-                    is_target = code is RefusalCode.COOLING_DOWN and one.node not in rules.cordoned
+                    is_target = code is RefusalCode.CORDONED and one.node not in rules.cordoned
                     return remedy.format(node=ask.target if is_target else one.node, limit_key=limit)
     return "freeing capacity on another node would help, or adding a node"
 
@@ -261,7 +261,8 @@ def _will_be_short(
         cause=Cause.FORECAST,
         what=f"{name} will run out of {_WORDS[kind]} in about {minutes} minutes; {helped.text}",
         reason=_joined(
-            f"{kind} at {forecast.value:.0%} is expected then, the limit is {seen.thresholds[kind].high:.0%}{is_now}",
+            f"{kind} is expected to reach {forecast.value:.0%} then; "
+            f"the limit is {seen.thresholds[kind].high:.0%}{is_now}",
             helped.because,
         ),
         confidence=round(sure[0], 4),

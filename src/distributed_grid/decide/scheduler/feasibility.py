@@ -183,7 +183,7 @@ def why_not(sought: Sought, name: NodeName) -> str:
     columns, request = sought.columns, sought.request
     row = columns.row[name]
     if (only := request.only_node) is not None and name != only:
-        return _ruled_out(f"only {only} is allowed")
+        return _ruled_out(f"the request names node {only}")
     if (reason := columns.why_never(row, sought.offer)) is not None:
         return reason
     if reason := _why_not_allowed(sought, row):
@@ -198,11 +198,11 @@ def _why_not_allowed(sought: Sought, row: int) -> str:
     if near.required:
         for what, mask in zip(_parts(near), _wanted(sought, near), strict=False):
             if not mask[row]:
-                return f"it must be near {what}"
+                return f"its affinity requires {what}"
     if far.required:
         for what, mask in zip(_parts(far), _met(sought, far), strict=False):
             if mask[row]:
-                return f"it must be far from {what}"
+                return f"its anti-affinity excludes {what}"
     return ""
 
 

@@ -107,7 +107,7 @@ class NodeColumns:
         self.refuses[row] = not_lending(node, rules)
         self.lends[row] = self.refuses[row] is None
         self.cordoned[row] = node.name in rules.cordoned
-        self.up[row] = self.lends[row] or closed(node, rules) in (None, RefusalCode.COOLING_DOWN)
+        self.up[row] = self.lends[row] or closed(node, rules) in (None, RefusalCode.CORDONED)
         if self.labels[row] != node.labels:
             self.labels[row] = node.labels
             self._masks.clear()
