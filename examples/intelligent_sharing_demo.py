@@ -36,6 +36,7 @@ from distributed_grid import (
     SchedulingDecision,
     SchedulingRequest,
     SchedulingStrategy,
+    ray_options,
 )
 from distributed_grid.cli.cluster_view import cluster_view
 from distributed_grid.cli.columns import Canvas
@@ -44,7 +45,6 @@ from distributed_grid.cli.tables import boost_table
 from distributed_grid.client import GridClient
 from distributed_grid.demo.performance import own_stage, running_stage
 from distributed_grid.demo.ray_view import driver_of
-from distributed_grid.orchestration.intelligent_scheduler import ray_options
 from distributed_grid.store.home import GridHome
 
 DEFAULT_CONFIG: Final = "config/my-cluster-enhanced.yaml"

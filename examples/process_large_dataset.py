@@ -17,10 +17,9 @@ from itertools import pairwise
 import numpy as np
 import ray
 
-from distributed_grid import ResourceBoostManager, ResourceBoostRequest
+from distributed_grid import GridError, ResourceBoostManager, ResourceBoostRequest
 from distributed_grid.cli.output import explain
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError
 
 SHARDS, SHARD_GB, ROWS = 3, 4, 300_000
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes need not have this file

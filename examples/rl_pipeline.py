@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import ray
 
+from distributed_grid import GridError
 from distributed_grid.cli.output import explain
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError
 from distributed_grid.roles import LocalRun, RoleSpec, Run, Scaling, Workload, launch
 
 EPISODE = 200  # steps; who balances for so long has done it

@@ -16,10 +16,9 @@ from typing import Any
 import ray
 
 import distributed_grid as grid
-from distributed_grid import ResourceBoostManager
+from distributed_grid import GridError, ResourceBoostManager
 from distributed_grid.cli.output import explain
 from distributed_grid.client import GridClient
-from distributed_grid.errors import GridError
 
 GOOD_ENOUGH = 0.95
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes need not have this file
@@ -70,7 +69,7 @@ async def a_gpu(node: str) -> AsyncIterator[dict[str, Any]]:
     """Ray options for an actor on a GPU that is reserved for it."""
     async with ResourceBoostManager() as boosts:
         active = await boosts.get_active_boosts(node)
-        boost = next((b for b in active if b.resource_type == "gpu" and b.purpose == "boost"), None)
+        boost = next((b for b in active if b.resource_type == "gpu"), None)
         if boost is not None:
             print(f"{node} has a boost: {boost.amount:g} GPU of {boost.source_node}")
             yield boost.options(num_gpus=1)

@@ -1,6 +1,8 @@
 """Boosts and allocations are one: what the one way has taken, the other cannot, and work sees both alike."""
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -110,7 +112,7 @@ class TestIntelligentScheduler:
                 scheduler = IntelligentScheduler(grid.config, boosts)
                 rejected = await scheduler.schedule_task(asked)
                 assert not rejected
-                assert rejected.reasons[0] == "head: 2 of 2 CPUs free, 5 asked"
+                assert rejected.reasons[0] == "head: 2 of 2 CPUs free, 5 requested"
                 await boosts.request_boost(ResourceBoostRequest("head", "cpu", 1))
                 waiting = await scheduler.schedule_task(replace(asked, wait=True))
                 assert waiting.queued
@@ -183,6 +185,36 @@ def nothing_is_left(grid: LiveGrid) -> None:
 def _executor(boosts: ResourceBoostManager) -> EnhancedOffloadingExecutor:
     """One that leaves work where it fits, however busy the machine is that all nodes share."""
     return EnhancedOffloadingExecutor(None, None, OffloadingMode.SHARE_AND_OFFLOAD, boosts)
+
+
+OF_A_PACKAGE = """
+import threading
+
+LOCK = threading.Lock()
+
+class Part:
+    def __init__(self, size):
+        self.size = size
+
+def work(part, more=None):
+    with LOCK:
+        return f"{__name__} {part.size + more.size}"
+"""
+
+WITH_PACKAGES = """
+import asyncio, sys
+sys.path.append(sys.argv[1])  # as a package that was installed with `pip install -e` has it
+import at_the_end, in_front
+from distributed_grid import EnhancedOffloadingExecutor
+
+async def main():
+    async with EnhancedOffloadingExecutor(mode="offload_only") as executor:
+        for module in (at_the_end, in_front):
+            task = await executor.submit(module.work, module.Part(1), more=module.Part(2), target="head")
+            print(await executor.get_result(task, timeout=60))
+
+asyncio.run(main())
+"""
 
 
 class TestEnhancedOffloadingExecutor:
@@ -273,6 +305,29 @@ class TestEnhancedOffloadingExecutor:
                 assert (await executor.get_status())["counts"]["running"] == 0
 
         asyncio.run(use())
+        nothing_is_left(grid)
+
+    def test_functions_of_packages_that_are_not_installed_are_imported_where_they_run(
+        self, grid: LiveGrid, tmp_path: Path
+    ) -> None:
+        """They could not be sent: there is a lock in them. Nodes were started elsewhere, without these folders."""
+        for name in ("in_front", "at_the_end", "elsewhere"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / f"{name}.py").write_text(OF_A_PACKAGE)
+        program = tmp_path / "program.py"
+        program.write_text(WITH_PACKAGES)
+
+        done = subprocess.run(
+            [sys.executable, str(program), str(tmp_path / "at_the_end")],
+            env=grid.env | {"PYTHONPATH": str(tmp_path / "in_front")},
+            cwd=tmp_path / "elsewhere",
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == ["at_the_end 3", "in_front 3"]
         nothing_is_left(grid)
 
     def test_when_its_node_is_lost_work_starts_again_elsewhere(self, grid: LiveGrid, tmp_path: Path) -> None:

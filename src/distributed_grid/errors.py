@@ -1,20 +1,27 @@
 """One tree of errors: each says what happened, why, and what to do next.
 
-    GridError                     1 MoveFailed                      a process was stopped, and not started again
-    MemberFailed                    a call to a member of a role raised InvalidRequest              2   the request is
-    not valid UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole,
-    UnknownMethod NotFound                    3 TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost,
-    RequestNotFound, TokenNotFound, RunNotFound, ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound Refused
-    4   understood, and the answer is no NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable,
-    ConfigDiffers, NotOnHead, HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale Unavailable
-    5   nothing answers, or nothing can do it NoCluster, ControllerUnreachable, AlreadyRunning, ClusterStartFailed,
-    ExtraMissing, LeaseLost, MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests AccessDenied
-    6   the caller is not permitted, or not trusted with an answer ScopeMissing, NotOwner, PriorityNotAllowed,
-    TooManyAttempts, WrongHost, CertificateUntrusted RayUnsuitable               7   a Ray too old, or without what grid
-    needs StoreBroken                 8   the state on disk cannot be read or written CheckFailed                 9   a
-    check that grid made of itself or of the cluster failed
+Below each exit code of `grid` are its base class, the meaning, and the subclasses:
 
-The number is the exit code of `grid`; `code` is what the API and `--json` carry.
+    1  GridError       an error without a code of its own
+         MoveFailed (a process was stopped, and not started again), MemberFailed (a call to a member of a role raised)
+    2  InvalidRequest  the request is not valid
+         UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole, UnknownMethod
+    3  NotFound        the request names something that does not exist
+         TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, RunNotFound, TokenNotFound,
+         ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound
+    4  Refused         the request is valid, but refused
+         NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers, NotOnHead,
+         HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
+    5  Unavailable     the controller, the cluster or a member does not answer, or cannot do it now
+         NoCluster, ControllerUnreachable, AlreadyRunning, PortTaken, ClusterStartFailed, ExtraMissing, LeaseLost,
+         MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests
+    6  AccessDenied    the caller lacks permission, or the controller cannot be trusted
+         ScopeMissing, NotOwner, PriorityNotAllowed, TooManyAttempts, WrongHost, CertificateUntrusted
+    7  RayUnsuitable   Ray is too old, or lacks what grid needs
+    8  StoreBroken     the state on disk cannot be read or written
+    9  CheckFailed     a check of grid, or of the cluster, failed
+
+The API and `--json` carry `code` and the exit code.
 """
 
 import difflib
@@ -58,6 +65,7 @@ __all__ = [
     "NotRenewable",
     "NotReserved",
     "OffloadNotFound",
+    "PortTaken",
     "PriorityNotAllowed",
     "ProcessNotFound",
     "RayUnsuitable",

@@ -98,7 +98,7 @@ class Turns:
                 raise TooManyRequests(
                     f"{self.waiting_of_one} of your slow calls are already waiting",
                     because=[
-                        f"{self._running[who]} are in progress, and grid runs at most {self.of_one} of a token at once"
+                        f"{self._running[who]} are in progress, and grid runs at most {self.of_one} per token at once"
                     ],
                     try_next=f"Wait for one of them to end, then retry (in {_RETRY_AFTER_S} s, for example).",
                     retry_after_s=_RETRY_AFTER_S,

@@ -16,7 +16,7 @@ from disks import filled, small_disk
 from live_grid import LiveGrid, until
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.connections import Connections, Unreachable
+from distributed_grid.client.connections import Call, Connections, Unreachable
 from distributed_grid.client.whereabouts import Whereabouts
 from distributed_grid.errors import GridError
 
@@ -111,7 +111,7 @@ def test_long_fields_neither_grow_the_controller_nor_push_anything_out_of_the_lo
             for length in (MB, 200_000, 200):
                 body = {"target_node": f"{number}" + "x" * length, "resource_type": "cpu", "amount": 1}
                 with contextlib.suppress(Unreachable):  # it does not wait for the end of what is too long
-                    plain.ask("POST", "/api/v1/boosts", body, answer_s=120)
+                    plain.ask(Call("POST", "/api/v1/boosts", body, answer_s=120))
 
     assert process.memory_info().rss - before < 100 * MB
     assert len(json.dumps(grid.client.events())) < 5 * MB

@@ -50,7 +50,7 @@ def suggestions(draw: st.DrawFn) -> list[dict[str, Any]]:
         return {
             "what": f"{node} will run out of memory in about 20 minutes; {draw(name)} can lend 8 GB of memory",
             "reason": "memory at 85% is expected then, the limit is 80% (now 62%)",
-            "how_sure": "likely (71%): 200 such forecasts came due, off by 2% on average",
+            "how_sure": "likely (71%): 200 such forecasts verified, off by 2% on average",
             "command": draw(st.none() | st.just(command)),
             "by_itself": draw(st.booleans()),
         }

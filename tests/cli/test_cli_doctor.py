@@ -179,7 +179,7 @@ def test_what_hangs_is_reported_with_all_that_was_seen_before(
 
     seen = ask_apart("distributed_grid.controller.checkup", {"home": str(home.path), "limit_s": 4}, patience_s=120)
 
-    assert seen["machine"]["ray_error"] == "its import did not end"
+    assert seen["machine"]["ray_error"] == "importing it did not finish"
     assert seen["home"]["free_bytes"]
 
 

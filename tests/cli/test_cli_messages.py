@@ -61,7 +61,12 @@ def test_leases_of_programs_are_counted_apart_from_boosts(served: ServedGrid, pu
         assert "train.py" not in shown
     assert "Active boosts: 0   Boosted: nothing" in typed("boost", "status").output
     assert "train.py" in typed("boost", "status", "--all").output
+    page = typed("node", "show", "a").output
+    assert "Boosts: none\n1 lease of a running program: grid boost status --node a --all\n" in page
+    assert "train.py" not in page
     lease(served)
+    page = typed("node", "show", "a").output
+    assert re.search(r"\nBoosts\nID .*\n.* cpu +1 .* active .*\n1 lease of a running program: grid boost", page)
     answers = [json.loads(typed(*words, "--json").output) for words in (("boost", "status"), ("cluster", "status"))]
     for answer in (answers[0], answers[1]["boosts"], served.client.boost_status(), served.client.boost_status("a")):
         assert (answer["total_active"], answer["resources"]["cpu"]) == (1, 1)
@@ -145,10 +150,29 @@ def test_a_resource_that_no_node_has_is_an_error_that_names_what_was_meant(word:
     assert f"did you mean {meant!r}?" in error.message
 
 
+def test_the_page_of_a_node_has_the_requests_that_wait_for_it(served: ServedGrid) -> None:
+    body = {"target_node": "c", "resource_type": "cpu", "amount": 99}
+    requests = [served.client.request_allocation(body)["request_id"] for _ in range(2)]
+    try:
+        page, others = typed("node", "show", "c").output, typed("node", "show", "b").output
+        answer = json.loads(typed("node", "show", "c", "--json").output)
+    finally:
+        for each in requests:
+            served.client.release_allocation(each)
+    assert "Waiting in the queue: 2 requests\n" in page
+    assert f"  {requests[0][:8]}: 99 CPUs for c, priority normal, no estimate: no node can ever lend 99 CPUs" in page
+    assert "Waiting for it: nothing" not in page
+    assert "Waiting for it: nothing" in others
+    assert "99 CPUs" not in others
+    assert (answer["waiting"], [each["request_id"] for each in answer["queue"]]) == (2, requests)
+
+
 def test_an_unknown_node_is_not_an_empty_list(served: ServedGrid) -> None:
     error = error_of("boost", "status", "--node", "nowhere")
     assert isinstance(error, TargetNotFound)
     assert error.try_next == "Nodes: a, b, c"
+    with pytest.raises(TargetNotFound, match="Target node not found in cluster"):
+        served.client.boost_status("nowhere")
     assert typed("boost", "status", "--node", "b").exit_code == 0
 
 

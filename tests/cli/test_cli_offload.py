@@ -12,8 +12,9 @@ import pytest
 from builders import process
 from served_grid import ServedGrid
 
+from distributed_grid.errors import InvalidAmount
 from distributed_grid.model.resources import GB
-from distributed_grid.offload.view import recommendation_from
+from distributed_grid.sdk.executor import recommendation_from
 
 GRID = str(Path(sys.executable).with_name("grid"))
 NODES = {name: {"cpus": 8, "memory": 16} for name in ("gpu-master", "gpu1")}
@@ -50,8 +51,8 @@ def test_a_scan_shows_what_could_move_where_to_and_how_sure_that_is(served: Serv
     shown, _ = typed(served, "offload", "scan", "gpu-master")
 
     assert shown.splitlines() == [
-        " PID  Node        Kind    CPU  Memory  GPU    Age  Could go to  Sure  Command",
-        "4711  gpu-master  python  3.9  6.0 GB    -  5 min  gpu1          90%  /usr/bin/python3 train.…",
+        " PID  Node        Kind    CPU  Memory  GPU    Age  Destination  Confidence  Command",
+        "4711  gpu-master  python  3.9  6.0 GB    -  5 min  gpu1                90%  /usr/bin/python3 train.…",
         "",
         "4711: uses 3.9 cores, 6.0 GB",
         "",
@@ -78,13 +79,18 @@ def test_a_program_gets_the_same_recommendations_as_data(served: ServedGrid) -> 
     assert moved["offload"]["state"] == "running"
 
 
+def test_a_process_is_moved_to_a_fraction_of_one_gpu_or_to_whole_gpus(served: ServedGrid) -> None:
+    with pytest.raises(InvalidAmount, match=r"1\.5 GPUs: Ray gives out a fraction of one GPU, or whole GPUs"):
+        served.client.offload({"pid": 4711, "to": "gpu1", "gpus": 1.5})
+
+
 def test_a_move_says_what_it_will_do_and_what_it_did(served: ServedGrid) -> None:
     shown, said = typed(served, "offload", "execute", "4711", "--env", "MODE=fast")
 
     assert said.splitlines() == [
         "Process 4711 on gpu-master: /usr/bin/python3 train.py --api-key '***'",
         "  gpu1 reserves 4 CPUs, 7.2 GB for it",
-        "  it is asked to end, and killed after 10 s",
+        "  it gets SIGTERM, and SIGKILL after 10 s",
         "  the same command starts on gpu1, in /home/ana",
         "  its output goes to a log: grid offload log",
         "  environment: HOME, PATH, MODE",

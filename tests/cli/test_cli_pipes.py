@@ -83,8 +83,8 @@ def test_a_run_without_a_lease_or_an_end_has_as_many_fields_as_any_other(served:
 
     assert {len(row) for row in rows} == {len(heading)}
     found = {row[0]: dict(zip(heading, row, strict=True)) for row in rows}
-    assert (found[started.id]["Exit"], found[started.id]["Lease of"]) == ("-", "-")
-    assert (found[done.id]["Exit"], found[done.id]["Lease of"]) == ("0", "gpu1")
+    assert (found[started.id]["Exit"], found[started.id]["Lender"]) == ("-", "-")
+    assert (found[done.id]["Exit"], found[done.id]["Lender"]) == ("0", "gpu1")
 
 
 def test_a_long_command_is_whole_where_processes_are_listed(served: ServedGrid) -> None:
@@ -107,7 +107,7 @@ def test_roles_of_a_run_have_the_same_columns_whatever_they_say() -> None:
     more = a_role("trainer", 1, pool="gpus", colocation_group="training", scaling="queue")
 
     assert viewed(run_view(a_run(roles=[more]), PIPE), "Role")[0] == plain[0]
-    assert plain[0][-3:] == ["Pool", "Together", "Scales by"]
+    assert plain[0][-3:] == ["Pool", "Colocated", "Scales by"]
     assert plain[1][-3:] == ["-", "-", "-"]
     assert "Pool" not in click.unstyle(run_view(a_run(), Canvas(200)))
 

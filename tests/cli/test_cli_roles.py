@@ -106,7 +106,7 @@ def test_a_key_that_is_not_known_is_a_warning(folder: Path) -> None:
     done = type_it(folder, "odd.yaml", "--cluster", "lab.yaml")
 
     assert done.returncode == 0
-    assert done.stderr == "Warning: odd.yaml:2:7: roles.a.cpu: unknown key 'cpu' (not used); did you mean 'cpus'?\n"
+    assert done.stderr == "Warning: odd.yaml:2:7: roles.a.cpu: unknown key 'cpu' (ignored); did you mean 'cpus'?\n"
 
 
 def test_without_a_cluster_it_says_how_to_plan_all_the_same(folder: Path) -> None:
@@ -175,4 +175,4 @@ def test_labels_of_the_running_cluster_count(folder: Path, served: ServedGrid) -
 
     assert set(found) == {"a", "b", "c"}
     refused = live(folder, served, "roles: {r: {node_affinity: [zone=nowhere]}}\n")
-    assert refused["reasons"][0]["detail"] == "no node is allowed: r must be on zone=nowhere"
+    assert refused["reasons"][0]["detail"] == "every node is excluded: r must be on zone=nowhere"

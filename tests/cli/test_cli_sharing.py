@@ -67,7 +67,7 @@ def test_a_plan_that_does_not_fit_says_when_how_much_and_why(served: ServedGrid)
     assert shown.startswith("Fits: not now")
     assert "expected start, if it waits: " in shown
     assert "the most that fits now: 2 CPUs of gpu1" in shown
-    assert "gpu2        NoCapacity: 2 of 2 CPUs free, 4 asked" in shown
+    assert "gpu2        NoCapacity: 2 of 2 CPUs free, 4 requested" in shown
 
 
 def test_a_request_in_the_queue_from_first_to_last(served: ServedGrid) -> None:
@@ -106,7 +106,8 @@ def test_every_status_lists_waiting_requests_with_the_queues_own_verdicts(served
     assert "Waiting: nothing" not in shown
     assert "Waiting in the queue: 10 requests" in shown
     assert re.search(r"\w{8}: 4 CPUs for gpu-master, priority normal, expected in 1\d min: waits for 4 CPUs: ", shown)
-    assert re.search(r"\w{8}: 9 CPUs for .*, no estimate: no node can ever lend 9 CPUs: the most is 8", shown)
+    never = r"no node can ever lend 9 CPUs \(gpu1 can lend the most: 8"
+    assert re.search(r"\w{8}: 9 CPUs for .*, no estimate: " + never, shown)
     assert "2 more: grid resource-sharing queue" in shown
     assert shown.count("CPUs for gpu-master, priority") + shown.count("1 CPU for gpu-master, priority") == 8
 
@@ -133,7 +134,7 @@ def test_a_refused_boost_says_when_it_would_be_met_and_how_to_wait_for_it(served
     )
 
     never = typed(served, "boost", "request", "gpu-master", "cpu", "9", code=4)
-    assert "- no node can ever lend 9 CPUs: the most is 8 CPUs, by gpu1" in never
+    assert "- no node can ever lend 9 CPUs (gpu1 can lend the most: 8 CPUs)" in never
     assert "Try: Waiting does not help." in never and "--wait" not in never
 
 
@@ -149,7 +150,7 @@ def test_why_a_boost_has_its_lender_also_after_it_ended(served: ServedGrid) -> N
     shown = typed(served, "why", boost["boost_id"][:8])
     assert shown.startswith(f"Boost {boost['boost_id']}  active\n")
     assert "gpu1        chosen: " in shown
-    assert "gpu-master  IsTarget: it is the target itself" in shown
+    assert "gpu-master  IsTarget: it is the target of the request" in shown
     served.client.release_boost(boost["boost_id"])
     again = reported(served, "why", boost["boost_id"])
     assert {node["node"]: node["verdict"] for node in again["nodes"]}["gpu1"] == "chosen"

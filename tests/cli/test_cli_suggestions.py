@@ -11,7 +11,7 @@ from distributed_grid.cli.columns import Canvas
 ONE: dict[str, Any] = {
     "what": "gpu-master will run out of memory in about 20 minutes; gpu2 can lend 9 GB of memory",
     "reason": "memory at 85% is expected then, the limit is 80% (now 62%, rising by 0.9 points a minute)",
-    "how_sure": "very likely (93%): 200 such forecasts came due, off by 2% on average",
+    "how_sure": "very likely (93%): 200 such forecasts verified, off by 2% on average",
     "command": "grid boost request gpu-master memory 9 --source gpu2 --duration 3600",
     "by_itself": False,
 }
@@ -28,7 +28,7 @@ def test_it_says_what_why_how_sure_and_the_command() -> None:
         "      memory",
         "      memory at 85% is expected then, the limit is 80% (now 62%, rising by 0.9",
         "      points a minute)",
-        "      very likely (93%): 200 such forecasts came due, off by 2% on average",
+        "      very likely (93%): 200 such forecasts verified, off by 2% on average",
         "      grid boost request gpu-master memory 9 --source gpu2 --duration 3600",
     ]
 

@@ -36,7 +36,7 @@ def test_a_run_is_listed_with_its_command_line_its_process_and_its_lender(home: 
     assert header.split("  ")[-1] == "Command"
     assert row.endswith("python -c 'print(1)'")
     assert row.split()[:4] == [began.id, "running", "-", str(began.pid)]
-    assert "PID here  Lease of" in header
+    assert "Local PID  Lender" in header
 
 
 def test_a_long_command_line_is_cut_to_fit_the_terminal_and_cannot_write_to_it(home: GridHome) -> None:

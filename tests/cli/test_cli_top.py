@@ -205,6 +205,8 @@ def test_a_node_is_opened_and_kept_up_to_date(served: ServedGrid) -> None:
         await eyes.press("enter")
         await eyes.sees(r"a \(head\)  ok, measured")
         await eyes.sees("NVIDIA H200  busy 83%")
+        served.client.request_allocation({"target_node": "a", "resource_type": "cpu", "amount": 99})
+        await eyes.press_until("end", "Waiting in the queue: 1 request")
         await eyes.press("escape")
         await eyes.sees("Nodes by name")
         await eyes.press("down", "enter")
@@ -303,7 +305,7 @@ def test_a_controller_that_goes_away_is_reported_and_found_again(served: ServedG
         where = served.home.controller.read_text()
         served.home.controller.write_text(where.replace(served.url, "http://127.0.0.1:1"))
         eyes.app.looking.close()  # as if the connection broke
-        await eyes.sees("what is shown is .* old. Trying again")
+        await eyes.sees("the data shown is .* old. Retrying")
         await eyes.press("p")
         await eyes.sees("Nodes by pressure")  # it goes on
         await eyes.press("enter")
@@ -319,7 +321,7 @@ def test_an_answer_that_cannot_be_shown_does_not_end_it(served: ServedGrid, monk
         await eyes.sees("^ c ")
         good = eyes.app.looking.cluster_status
         monkeypatch.setattr(eyes.app.looking, "cluster_status", lambda: good() | {"nodes": [{"name": "x"}]})
-        await eyes.sees("Internal error in grid top; what is shown is")
+        await eyes.sees("Internal error in grid top; the data shown is")
         monkeypatch.setattr(eyes.app.looking, "cluster_status", good)
         await eyes.until(lambda: not any("Internal error" in line for line in eyes.lines))
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from builders import NOON, lease
 
-from distributed_grid.client.lease_keeper import LeaseKeeper, WatchedLease
+from distributed_grid.client.lease_keeper import LeaseKeeper, WatchedLease, kept_in_background
 from distributed_grid.errors import BoostNotFound, GridError, NotRenewable, Unavailable
+from distributed_grid.model.leases import Cause
 
 
 class Clock:
@@ -66,6 +67,12 @@ def test_a_lease_that_ends_is_renewed_no_more(error: GridError) -> None:
     clock.now += 1000.0
     assert keeper.ended is error
     assert not keeper.is_due
+
+
+def test_a_command_keeps_its_lease_until_it_ends() -> None:
+    controller = Controller(None, Unavailable("away"), None, NotRenewable("it is releasing"))
+    ended = LeaseKeeper(0.03).keep_here(controller)
+    assert (ended.message, controller.renewals) == ("it is releasing", 4)
 
 
 def test_a_program_keeps_its_lease_in_the_background_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,3 +153,21 @@ def test_the_controller_renews_a_moved_processs_lease_when_a_keeper_would() -> N
     moved = lease(duration_s=600.0, expires_at=NOON + timedelta(seconds=600))
     keeper = LeaseKeeper(moved.duration_s, lambda: 0.0)
     assert moved.renewal_due == NOON + timedelta(seconds=keeper.pause_s)
+
+
+@pytest.mark.parametrize("cause", [Cause.PRESSURE, Cause.DEMAND, Cause.FORECAST])
+def test_a_lease_that_grid_made_for_a_cause_is_renewed_in_its_last_quarter(cause: Cause) -> None:
+    own = lease(duration_s=600.0, expires_at=NOON + timedelta(seconds=600), cause=cause)
+    assert own.renewal_due == NOON + timedelta(seconds=450)
+
+
+def test_the_end_of_a_lease_that_is_kept_in_the_background_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    controller = Controller(None, NotRenewable("it is releasing"))
+
+    async def kept() -> None:
+        await kept_in_background("b1", 0.03, controller.later)
+
+    asyncio.run(kept())
+    assert controller.renewals == 2
+    reported = "".join(capsys.readouterr())
+    assert "b1" in reported and "it is releasing" in reported

@@ -9,11 +9,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from faulty_files import FAULTS, failing
 
 from distributed_grid.cluster.attach import ask_apart
-from distributed_grid.cluster.supervise import ServiceManager, Supervisor, restored_supervisor
+from distributed_grid.cluster.supervise import (
+    Order,
+    ServiceManager,
+    Supervisor,
+    end_supervisors,
+    restored_supervisor,
+    start_supervisor,
+)
 from distributed_grid.errors import NotOnHead, Unavailable
 from distributed_grid.store.home import GridHome
 
@@ -153,3 +161,20 @@ def test_an_order_that_cannot_be_read_is_reported(watched: Watched) -> None:
     assert restored_supervisor(watched.home) is None, "none was wanted"
     watched.home.supervisor.write_text("[" * 100_000)
     assert "could not be restarted" in (restored_supervisor(watched.home) or "")
+
+
+def test_a_supervisor_is_replaced_though_what_it_was_starting_outlives_it(tmp_path: Path) -> None:
+    home, others = GridHome(tmp_path / "home").create(), set(psutil.Process().children())
+    try:
+        assert start_supervisor(home, Order("127.0.0.1:1", {}, "", {})) is None
+        (first,) = set(psutil.Process().children()) - others
+        started = subprocess.Popen(["sleep", "600"], env=os.environ | {"GRID_SUPERVISES": str(home.path)})
+        first.kill()
+        first.wait(60)
+
+        assert restored_supervisor(home) == "the supervisor was not running and has been restarted"
+        assert len(set(psutil.Process().children()) - others) == 2
+    finally:
+        assert end_supervisors(home)
+    started.wait(60)
+    assert set(psutil.Process().children()) <= others

@@ -31,7 +31,7 @@ def test_check_says_ok_and_warns_on_stderr() -> None:
 
     assert result.exit_code == 0
     assert result.stdout == "OK: good.yaml: 2 nodes, resource sharing not enabled\n"
-    assert result.stderr == "Warning: good.yaml:4:13: nodes[1].colour: unknown key 'colour' (kept, not used)\n"
+    assert result.stderr == "Warning: good.yaml:4:13: nodes[1].colour: unknown key 'colour' (ignored)\n"
 
 
 def test_check_without_a_file_checks_the_one_in_use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,16 +129,17 @@ def test_check_warns_of_guarantees_that_all_nodes_together_cannot_keep(folder: P
     result = grid_config("check", "much.yaml")
 
     assert result.exit_code == 0
-    said = "much.yaml:5:3: resource_sharing.teams: 9999 of cpu guaranteed, and all nodes have 4\n"
+    guaranteed = "teams are guaranteed 9999 cpu in total, but all nodes together have 4"
+    said = f"much.yaml:5:3: resource_sharing.teams: {guaranteed}\n"
     assert f"Warning: {said}" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("guaranteed", "has"),
     [
-        ("cpu: 9999", "cpu guaranteed, and all nodes have 5"),
-        ("gpu: 9999", "gpu guaranteed, and all nodes have 0"),
-        ("memory_gb: 9999", "memory_gb guaranteed, and all nodes have 3"),
+        ("cpu: 9999", "guaranteed 9999 cpu in total, but all nodes together have 5"),
+        ("gpu: 9999", "guaranteed 9999 gpu in total, but all nodes together have 0"),
+        ("memory_gb: 9999", "guaranteed 9999 memory_gb in total, but all nodes together have 3"),
     ],
 )
 def test_check_refuses_guarantees_that_an_embedded_cluster_can_never_keep(
@@ -154,6 +155,6 @@ def test_check_refuses_guarantees_that_an_embedded_cluster_can_never_keep(
     result = grid_config("check", "much.yaml")
 
     assert isinstance(result.exception, ConfigInvalid)
-    assert result.exception.because == (f"much.yaml:5:27: resource_sharing.teams: 9999 of {has}",)
+    assert result.exception.because == (f"much.yaml:5:27: resource_sharing.teams: teams are {has}",)
     (folder / "much.yaml").write_text("embedded: true\n" + nodes + teams.replace("9999", "0"))
     assert grid_config("check", "much.yaml").exit_code == 0

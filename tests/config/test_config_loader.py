@@ -301,11 +301,11 @@ def test_unknown_keys_warn_where_they_stand_and_are_kept(load: Callable[[str], L
     )
 
     assert warned(loaded) == [
-        "3:3: nodes[0].cpu_cuont: unknown key 'cpu_cuont' (kept, not used); did you mean 'cpu_count'?",
-        "4:3: nodes[0].ray_start_params: unknown key 'ray_start_params' (kept, not used)",
-        "6:22: execution.resource_sharing.enabeld: unknown key 'enabeld' (kept, not used); did you mean 'enabled'?",
-        "7:3: execution.retries: unknown key 'retries' (kept, not used)",
-        "8:1: runtime_env: unknown key 'runtime_env' (kept, not used)",
+        "3:3: nodes[0].cpu_cuont: unknown key 'cpu_cuont' (ignored); did you mean 'cpu_count'?",
+        "4:3: nodes[0].ray_start_params: unknown key 'ray_start_params' (ignored)",
+        "6:22: execution.resource_sharing.enabeld: unknown key 'enabeld' (ignored); did you mean 'enabled'?",
+        "7:3: execution.retries: unknown key 'retries' (ignored)",
+        "8:1: runtime_env: unknown key 'runtime_env' (ignored)",
     ]
     kept = loaded.config.to_dict()
     assert kept["nodes"][0]["ray_start_params"] == {"num-cpus": 4}

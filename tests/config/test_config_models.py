@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from distributed_grid.config import GridConfig, NodeRole, SharingMode, SharingPolicy, json_schema, load_config
 from distributed_grid.errors import ConfigInvalid
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
 from distributed_grid.model.nodes import SharingLimits
 
 REPOSITORY = Path(__file__).parents[2]

@@ -221,9 +221,9 @@ def test_a_key_that_is_not_known_is_a_warning_with_a_suggestion(write: Callable[
     path = write("rolls: 1\nroles:\n  a: {colocation_grup: g}\nresource_pools: {p: {num_cpu: 3, num_gpus: 1}}\n")
 
     assert [line.removeprefix(f"{path}:") for line in load_workload(path).warnings] == [
-        "1:1: rolls: unknown key 'rolls' (not used); did you mean 'roles'?",
-        "3:7: roles.a.colocation_grup: unknown key 'colocation_grup' (not used); did you mean 'colocation_group'?",
-        "4:22: resource_pools.p.num_cpu: unknown key 'num_cpu' (not used); did you mean 'num_cpus'?",
+        "1:1: rolls: unknown key 'rolls' (ignored); did you mean 'roles'?",
+        "3:7: roles.a.colocation_grup: unknown key 'colocation_grup' (ignored); did you mean 'colocation_group'?",
+        "4:22: resource_pools.p.num_cpu: unknown key 'num_cpu' (ignored); did you mean 'num_cpus'?",
     ]
 
 

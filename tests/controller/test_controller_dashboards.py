@@ -122,6 +122,14 @@ def test_legends_and_texts_name_labels_that_the_result_has() -> None:
         assert set(re.findall(r"\$labels\.(\w+)", reported)) <= labels_of(parsed(rule["expr"])), rule["alert"]
 
 
+def test_no_panel_counts_the_leases_of_programs_as_boosts() -> None:
+    asked = [s for _, expression, _ in in_panels() for s in selectors(parsed(expression)) if s.name == "grid_boosts"]
+
+    assert asked
+    for selector in asked:
+        assert [m.value for m in selector.matchers.matchers if m.name == "purpose"] == ["boost"]
+
+
 def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard()["panels"]:

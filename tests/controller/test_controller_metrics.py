@@ -12,6 +12,7 @@ from distributed_grid.controller.metrics import Seen, all_metrics, as_text, expo
 from distributed_grid.decide.monitoring.demand import explain_demand
 from distributed_grid.decide.monitoring.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, Pending, Shape
+from distributed_grid.model.leases import Purpose
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import GB
@@ -143,11 +144,16 @@ def test_what_waits_and_for_how_long() -> None:
     assert value(found, "grid_pending_oldest_seconds") == 30.0
 
 
-def test_boosts_by_state() -> None:
-    found = samples(Seen(NOON, leases=[lease("a"), lease("b"), lease("c", kind="tpu")]))
+def test_boosts_are_counted_by_state_apart_from_leases_of_programs() -> None:
+    programs = [lease("d", purpose=Purpose.RUN), lease("e", purpose=Purpose.ROLES), lease("f", purpose=Purpose.ROLES)]
+    found = samples(Seen(NOON, leases=[lease("a"), lease("b"), lease("c", kind="tpu"), *programs]))
 
-    assert value(found, "grid_boosts", state="active", delivery="transfer", resource="cpu") == 2.0
-    assert value(found, "grid_boosts", state="active", delivery="transfer", resource="custom") == 1.0
+    def count(resource: str, purpose: str) -> float | None:
+        labels = {"state": "active", "delivery": "transfer", "resource": resource, "purpose": purpose}
+        return value(found, "grid_boosts", **labels)
+
+    assert (count("cpu", "boost"), count("custom", "boost")) == (2.0, 1.0)
+    assert (count("cpu", "run"), count("cpu", "roles")) == (1.0, 2.0)
 
 
 def test_how_long_work_took_is_a_histogram() -> None:

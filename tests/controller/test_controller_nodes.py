@@ -43,6 +43,18 @@ def test_one_node_has_its_history_trends_forecast_demand_and_boosts(served: Serv
     served.client.release_boost(boost["boost_id"])
 
 
+def test_a_node_is_under_pressure_by_the_thresholds_that_are_configured(fresh: ServedGrid) -> None:
+    measured(fresh)
+    assert node(fresh, "a")["pressed"] == []
+
+    fresh.telemetry.answers["a"] = reading(cpu_used=16.0, memory_used=0)  # 100 %; with 0.6 of the weight, not 80 %
+    fresh.measure()
+
+    for found in (fresh.client.node("a"), *fresh.client.cluster_status()["nodes"][:1]):
+        assert (found["name"], found["pressed"]) == ("a", ["cpu"])
+        assert found["pressure"]["overall"] < 0.8
+
+
 def test_all_nodes_have_their_last_hour_in_few_points_if_asked(fresh: ServedGrid) -> None:
     measured(fresh)
     fresh.telemetry.answers["a"] = reading(cpu_used=16.0, memory_used=0)

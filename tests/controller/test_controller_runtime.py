@@ -16,7 +16,7 @@ from faulty_files import FAULTS
 from served_grid import WallClock
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.connections import Connections
+from distributed_grid.client.connections import Call, Connections
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.runtime import ControllerRuntime
 from distributed_grid.controller.tokens import Tokens
@@ -197,7 +197,7 @@ TOLD = {
 def answer(url: str, path: str, token: str = "") -> tuple[int, dict[str, Any]]:
     connections = Connections(url, {"Authorization": f"Bearer {token}"} if token else {})
     try:
-        found = connections.ask("GET", f"/api/v1{path}", answer_s=60.0)
+        found = connections.ask(Call("GET", f"/api/v1{path}", answer_s=60.0))
         return found.status, found.json()
     finally:
         connections.close()

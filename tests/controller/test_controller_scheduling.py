@@ -59,7 +59,7 @@ def test_the_python_class_decides_as_the_controller_does(fresh: ServedGrid) -> N
         async with IntelligentScheduler(boost_manager=boosts) as scheduler:
             asked = SchedulingRequest(cpu=10, node="a", task_id="big")
             rejected = await scheduler.schedule_task(asked)
-            assert not rejected and "a: 8 of 8 CPUs free, 10 asked" in rejected.reasons
+            assert not rejected and "a: 8 of 8 CPUs free, 10 requested" in rejected.reasons
             with pytest.raises(ValueError, match="has no place"):
                 ray_options(rejected)
             await boosts.request_boost(ResourceBoostRequest("a", "cpu", 4))

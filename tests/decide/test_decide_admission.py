@@ -144,7 +144,7 @@ def test_what_the_policy_keeps_is_kept_now_and_later() -> None:
 
     assert found["a"].expected_start == at(30)
     assert found["b"].expected_start is None
-    assert "no node can ever lend 9 CPUs: the most is 8 CPUs, by gpu1" in found["b"].reason
+    assert "no node can ever lend 9 CPUs (gpu1 can lend the most: 8 CPUs)" in found["b"].reason
 
 
 def test_a_node_that_is_to_lend_to_one_ahead_does_not_borrow_when_that_begins() -> None:
@@ -188,7 +188,7 @@ def test_whom_its_teams_limit_holds_back_keeps_nothing_from_others() -> None:
     assert found["red"].grant is not None
     assert (found["blue"].expected_start, found["blue"].expected_source) == (at(30), "gpu1")
     assert found["blue"].reason == (
-        "its team's limit: team blue has 3 of at most 4 CPUs, 2 asked; "
+        "its team's limit: team blue has 3 of at most 4 CPUs, 2 requested; "
         "as its leases end, the limit allows it at 2025-06-01T12:30Z"
     )
     assert found["blue"].refused and found["blue"].refused.team_limit
@@ -205,7 +205,7 @@ def test_whom_its_teams_limit_holds_back_is_expected_when_a_node_has_room_too() 
     busy = full(own, cpus=7, own=4)
     found = plan(waits("a", 4, team="blue"), nodes=[busy], leases=[own], teams=[BLUE])["a"]
     assert found.expected_start is None
-    assert found.reason == "its team's limit: team blue has 3 of at most 4 CPUs, 4 asked"
+    assert found.reason == "its team's limit: team blue has 3 of at most 4 CPUs, 4 requested"
 
 
 def test_what_no_wait_can_bring_is_told_from_what_may_come() -> None:

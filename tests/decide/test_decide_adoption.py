@@ -26,7 +26,7 @@ def test_what_its_source_can_lend_is_taken_however_busy_it_is() -> None:
 def test_the_oldest_come_first_and_all_count_together_with_what_is_lent_here() -> None:
     old, young = lease("x", amount=2, age_s=60), lease("a", amount=2)
     assert left(young, old) == []
-    assert left(young, old, own=(lease("own", amount=1),)) == [("a", "gpu1: 1 of 4 CPUs free, 2 asked")]
+    assert left(young, old, own=(lease("own", amount=1),)) == [("a", "gpu1: 1 of 4 CPUs free, 2 requested")]
 
 
 @pytest.mark.parametrize("end", ["source", "target"])
@@ -41,7 +41,7 @@ def test_limits_hold() -> None:
         [node("gpu1", limits=limits(cpu=1)), node("gpu-master"), node("gpu2", limits=limits(can_share=False))]
     )
     assert left(lease("b1"), lease("b2", "gpu2"), nodes=nodes) == [
-        ("b1", "gpu1: 0 of at most 1 CPU lent, 2 asked"),
+        ("b1", "gpu1: 0 of at most 1 CPU lent, 2 requested"),
         ("b2", "gpu2: its configuration says can_share: false"),
     ]
 
@@ -52,12 +52,13 @@ def test_parts_of_gpus_are_on_one_device_each() -> None:
         lease(f"b{number}", kind="gpu", amount=0.6, delivery=Delivery.RESERVE, age_s=60 - number)
         for number in (1, 2, 3)
     ]
-    assert left(*parts, nodes=nodes) == [("b3", "gpu1: 0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 asked")]
+    why = "gpu1: 0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 requested"
+    assert left(*parts, nodes=nodes) == [("b3", why)]
 
 
 def test_loans_make_no_chains() -> None:
     own = lease("own", "gpu2", "gpu1", amount=1)
-    assert left(lease("b1"), own=(own,)) == [("b1", "gpu1: it borrows cpu itself")]
+    assert left(lease("b1"), own=(own,)) == [("b1", "gpu1: it is borrowing cpu, and borrowed capacity is not lent on")]
 
 
 def test_what_is_over_or_here_already_is_no_news() -> None:

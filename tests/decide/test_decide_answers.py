@@ -68,7 +68,7 @@ def test_it_is_said_who_would_yield() -> None:
         leases=(LENT,),
         teams=Teams([team("ml", guaranteed={"cpu": 4})]),
     )
-    assert "1 boost on gpu1 yields what is guaranteed to team ml, and is back by 2025-06-01T12:00Z" in own.summary
+    assert "1 boost on gpu1 yields to the guarantee of team ml, and is back by 2025-06-01T12:00Z" in own.summary
 
 
 def test_those_ahead_are_counted_and_get_theirs_first() -> None:
@@ -89,7 +89,7 @@ def test_a_teams_limit_is_said_whichever_node_could_lend() -> None:
     teams = Teams([team("ml", guaranteed={"cpu": 1}, borrows={"cpu": 1})])
     said = outlook(ask(amount=4, team="ml"), node("gpu1", cpus=8), teams=teams)
     assert said.grant is None
-    assert said.team_limit == "team ml has 0 of at most 2 CPUs, 4 asked"
+    assert said.team_limit == "team ml has 0 of at most 2 CPUs, 4 requested"
     assert (said.largest_now, said.largest_source) == (20_000, "gpu1")
 
 
@@ -102,6 +102,7 @@ def test_a_teams_limit_is_said_whichever_node_could_lend() -> None:
         (ask(amount=1), node("gpu1", cpus=4), {"headroom": Headroom("balanced", of_base=0.2)}, 32_000),
         (ask(kind="gpu", amount=1), node("gpu1", cpus=2, gpus=4), {}, 20_000),  # each needs a CPU
         (ask(kind="gpu", amount=1), node("gpu1", gpus=1.5), {}, 10_000),  # whole ones
+        (ask(kind="gpu", amount=0.5), node("gpu1", gpus=2, limits=limits(gpu=1.5)), {}, 10_000),  # nor 1.5
         (ask(kind="memory", amount=1), node("gpu1", memory=7), {}, 7 * GB),
         (ask(kind="memory", amount=1, delivery="reserve"), node("gpu1", memory=7, used=cpu(4)), {}, 0),
         (ask(amount=1), node("gpu1", limits=limits(can_share=False)), {}, 0),
@@ -159,7 +160,7 @@ def test_every_node_has_a_reason() -> None:
         "private": "SharingDisabled",
         "small": COULD_LEND,
     }
-    assert verdicts(ask(), Rules(cordoned=frozenset({"big"})))["big"] == "CoolingDown"
+    assert verdicts(ask(), Rules(cordoned=frozenset({"big"})))["big"] == "Cordoned"
     assert verdicts(ask(), Rules(headroom=Headroom("balanced", of_base=0.5)))["small"] == "KeptFree"
     assert verdicts(ask(source="small"), chosen=("small",))["big"] == "NotTheSource"
 
@@ -169,10 +170,10 @@ def test_every_node_has_a_reason() -> None:
     [
         (ask(), "big", "16 of 16 CPUs free, it can lend 16; of the eligible nodes it has the most left", 160_000),
         (ask(), "small", "3 of 3 CPUs free, it can lend 3", 30_000),
-        (ask(), "full", "1 of 4 CPUs free, 2 asked", 10_000),
-        (ask(), "limited", "0 of at most 1 CPU lent, 2 asked", 10_000),
+        (ask(), "full", "1 of 4 CPUs free, 2 requested", 10_000),
+        (ask(), "limited", "0 of at most 1 CPU lent, 2 requested", 10_000),
         (ask(), "down", "it is not connected to the cluster", 0),
-        (ask(), "gpu-master", "it is the target itself", 0),
+        (ask(), "gpu-master", "it is the target of the request", 0),
         (ask(source="big"), "big", "16 of 16 CPUs free, it can lend 16; it was requested by name", 160_000),
     ],
 )
@@ -185,7 +186,7 @@ def test_a_reason_is_in_words_and_says_how_much_would_go(asked: Ask, name: str, 
 def test_a_lender_that_was_chosen_stays_chosen_though_it_could_not_lend_it_again() -> None:
     reasons = considered(ask(), NODES, Usage(), Rules(), chosen=("full",))
     found = next(one for one in reasons if one.node == "full")
-    assert (found.verdict, found.detail) == (CHOSEN, "it is the lender; currently: 1 of 4 CPUs free, 2 asked")
+    assert (found.verdict, found.detail) == (CHOSEN, "it is the lender; currently: 1 of 4 CPUs free, 2 requested")
 
 
 def test_what_is_planned_is_what_a_grant_then_says() -> None:

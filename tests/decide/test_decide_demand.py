@@ -110,9 +110,21 @@ def test_a_node_never_has_room_for_more_parts_of_gpus_than_its_devices_take() ->
 
     assert (parts.reason, parts.detail) == (
         WaitReason.INFEASIBLE,
-        "one node must hold all of it: no node has all of it at once",
+        "one node must hold all of it: no node has room for 3 x 0.6 GPUs, each on one device",
     )
     assert why(group("STRICT_PACK", *[amounts(gpu=0.5)] * 3), two).reason is WaitReason.CAPACITY
+
+
+def test_all_nodes_together_never_have_room_for_more_parts_of_gpus_than_devices_take() -> None:
+    two = NodeTable([named("gpu1", gpus=1), named("gpu2", gpus=1)])
+    parts = why(group("PACK", *[amounts(gpu=0.6)] * 3), two)
+
+    assert (parts.reason, parts.detail, parts.could_run_on) == (
+        WaitReason.INFEASIBLE,
+        "all nodes together have 2 GPUs, and no room for 3 x 0.6 GPUs, each on one device",
+        (),
+    )
+    assert why(group("PACK", *[amounts(gpu=0.6)] * 2, amounts(gpu=0.4)), two).reason is WaitReason.CAPACITY
 
 
 def test_borrowed_capacity_counts() -> None:

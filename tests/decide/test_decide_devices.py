@@ -43,7 +43,7 @@ def test_a_refusal_tells_what_one_device_has_and_offers_that() -> None:
     assert isinstance(found, Refused)
     (refusal,) = [one for one in found.refusals if one.node == "gpu1"]
     assert refusal.code is RefusalCode.GPU_IN_PARTS
-    assert refusal.detail == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 asked"
+    assert refusal.detail == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 requested"
     assert refusal.could_lend == 4_000
 
 
@@ -59,7 +59,7 @@ def test_a_task_gets_a_part_only_where_one_device_has_it() -> None:
     assert choose(sought(TARGET, SPLIT, gpu=0.4)) is not None
     asked = sought(TARGET, SPLIT, gpu=0.8)
     assert choose(asked) is None
-    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 asked"
+    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.8 requested"
 
 
 def test_a_task_that_was_promised_a_part_leaves_the_others_what_is_left_on_each_device() -> None:
@@ -77,7 +77,7 @@ def test_parts_that_were_promised_and_are_not_held_yet_are_on_one_device_each() 
         assert choice is not None
         asked = promise(asked, choice)
     assert choose(asked) is None, "0.8 are free, and each device has 0.4"
-    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 asked"
+    assert refusals(asked)["gpu1"] == "0.8 of 2 GPUs free, but at most 0.4 on one device, 0.6 requested"
     assert choose(promise(asked, choice, -1)) is not None
 
 
@@ -171,7 +171,7 @@ def test_as_many_leases_yield_to_whole_gpus_as_hold_a_device_each() -> None:
 
 def test_a_lender_takes_back_as_many_leases_as_hold_the_devices_that_it_needs() -> None:
     capacity = Snapshot(NodeTable([TARGET, FOUR]), Usage.of(HELD), HELD)
-    assert len(plan_relief("gpu1", amounts(gpu=2), capacity, POLICIES[SharingPolicy.BALANCED], NOON)) == 2
+    assert len(plan_relief("gpu1", [(amounts(gpu=2),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON)) == 2
 
 
 def test_a_lender_takes_back_no_part_that_is_on_another_device_than_it_needs() -> None:
@@ -179,7 +179,17 @@ def test_a_lender_takes_back_no_part_that_is_on_another_device_than_it_needs() -
     held = (of_a_gpu("small", 10, 0.2), of_a_gpu("half", 10, 0.5))
     full = node("gpu1", gpus=2, used=amounts(gpu=1.8), gpu_parts=(2_000, 4_000, 5_000, 7_000))
     capacity = Snapshot(NodeTable([TARGET, full]), Usage.of(held), held)
-    assert plan_relief("gpu1", amounts(gpu=0.7), capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {"half": 5_000}
+    assert plan_relief("gpu1", [(amounts(gpu=0.7),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {
+        "half": 5_000
+    }
+
+
+def test_a_lender_takes_back_no_part_beside_one_whose_return_empties_a_device() -> None:
+    """Once `half` is back, the other three parts are on one device, and two devices are free."""
+    held = (of_a_gpu("small", 10, 0.3), of_a_gpu("half", 10, 0.5))
+    full = node("gpu1", gpus=3, used=amounts(gpu=1.4), gpu_parts=(3_000, 3_000, 3_000, 5_000))
+    capacity = Snapshot(NodeTable([TARGET, full]), Usage.of(held), held)
+    assert plan_relief("gpu1", [(amounts(gpu=2),)], capacity, POLICIES[SharingPolicy.BALANCED], NOON) == {"half": 5_000}
 
 
 def test_whole_gpus_are_expected_when_as_many_devices_are_free() -> None:

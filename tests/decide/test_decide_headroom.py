@@ -53,8 +53,8 @@ def test_a_kind_that_the_node_has_not_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("headroom", "said"),
     [
-        (Headroom("balanced", 0.2), "balanced keeps 1.6 free for its own work"),
-        (Headroom(of_base=0.2), "the policy keeps 1.6 free for its own work"),
+        (Headroom("balanced", 0.2), "policy balanced keeps 1.6 CPUs free for the node's own work"),
+        (Headroom(of_base=0.2), "the policy keeps 1.6 CPUs free for the node's own work"),
     ],
 )
 def test_it_is_said_who_keeps_it(headroom: Headroom, said: str) -> None:

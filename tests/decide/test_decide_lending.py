@@ -12,7 +12,7 @@ from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
-from distributed_grid.model.plans import Companions, Grant, Headroom, Refused, Rules
+from distributed_grid.model.plans import Companions, Grant, Headroom, Refused, Rules, TeamLimit
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
@@ -41,13 +41,13 @@ def detail(refused: Grant | Refused, name: str) -> str:
 @pytest.mark.parametrize(
     ("lender", "asked", "code", "said"),
     [
-        (node(cpus=4, used=cpu(3)), ask(), RefusalCode.NO_CAPACITY, "1 of 4 CPUs free, 2 asked"),
-        (node(limits=limits(cpu=1)), ask(), RefusalCode.LENDING_LIMIT_REACHED, "0 of at most 1 CPU lent, 2 asked"),
+        (node(cpus=4, used=cpu(3)), ask(), RefusalCode.NO_CAPACITY, "1 of 4 CPUs free, 2 requested"),
+        (node(limits=limits(cpu=1)), ask(), RefusalCode.LENDING_LIMIT_REACHED, "0 of at most 1 CPU lent, 2 requested"),
         (node(limits=limits(can_share=False)), ask(), RefusalCode.SHARING_DISABLED, "can_share: false"),
         (node(alive=False), ask(), RefusalCode.NODE_DOWN, "not connected"),
         (node(silent="its probe died"), ask(), RefusalCode.STALE, "no recent measurement: its probe died"),
         (node(), ask(source="gpu2"), RefusalCode.NOT_THE_SOURCE, "only gpu2"),
-        (node(), ask(nodes=("gpu2",)), RefusalCode.RULED_OUT, "the task's own conditions rule it out"),
+        (node(), ask(nodes=("gpu2",)), RefusalCode.RULED_OUT, "the task may not run there"),
     ],
 )
 def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: RefusalCode, said: str) -> None:
@@ -64,14 +64,14 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
             (),
             {"headroom": Headroom("balanced", of_base=0.5)},
             RefusalCode.KEPT_FREE,
-            "3 of 4 CPUs free, of which balanced keeps 2 free for its own work, 2 asked",
+            "3 of 4 CPUs free, but policy balanced keeps 2 CPUs free for the node's own work; 2 requested",
         ),
         (
             node(cpus=8, used=cpu(3)),
             (lease(amount=3, delivery=Delivery.RESERVE),),
             {"headroom": Headroom("conservative", of_idle=0.5)},
             RefusalCode.KEPT_FREE,
-            "5 of 8 CPUs free, of which conservative keeps 4 free for its own work, 2 asked",
+            "5 of 8 CPUs free, but policy conservative keeps 4 CPUs free for the node's own work; 2 requested",
         ),
         (node(used=cpu(3)), (), {"headroom": Headroom("balanced", of_base=0.5)}, RefusalCode.NO_CAPACITY, "1 of 4"),
         (
@@ -79,20 +79,20 @@ def test_a_node_that_cannot_lend_says_why(lender: Node, asked: Ask, code: Refusa
             (),
             {"headroom": Headroom("balanced", of_base=0.9)},
             RefusalCode.LENDING_LIMIT_REACHED,
-            "0 of at most 1 CPU lent, 2 asked",
+            "0 of at most 1 CPU lent, 2 requested",
         ),
         (
             node(),
             (),
             {"cordoned": frozenset({"gpu1"})},
-            RefusalCode.COOLING_DOWN,
+            RefusalCode.CORDONED,
             "gpu1 is cordoned; to let it share again: grid cooldown gpu1 --off",
         ),
         (
             node(),
             (),
             {"cordoned": frozenset({"gpu-master"})},
-            RefusalCode.COOLING_DOWN,
+            RefusalCode.CORDONED,
             "gpu-master is cordoned; to let it share again: grid cooldown gpu-master --off",
         ),
     ],
@@ -115,7 +115,8 @@ def test_a_team_over_its_limit_is_refused_whichever_node_could_lend_and_is_told_
     teams = Teams([Team("ml", borrowing_limit={"cpu": 10_000})])
     refused = plan(ask(team="ml"), node(), node("gpu2", alive=False), teams=teams)
     assert isinstance(refused, Refused)
-    assert refused.team_limit == "team ml has 0 of at most 1 CPU, 2 asked"
+    limit = TeamLimit(RefusalCode.TEAM_LIMIT_REACHED, "team ml has 0 of at most 1 CPU, 2 requested")
+    assert refused.team_limit == limit
     assert codes(refused) == {"gpu-master": RefusalCode.IS_TARGET, "gpu2": RefusalCode.NODE_DOWN}
     assert isinstance(plan(ask(amount=1, team="ml"), node(), teams=teams), Grant)
     assert isinstance(plan(ask(team="web"), node(), teams=teams), Grant)
@@ -127,7 +128,8 @@ def test_the_cpus_that_come_with_a_gpu_count_against_the_teams_limit() -> None:
     assert isinstance(plan(gpu, node(gpus=1), teams=teams), Grant)
     two = plan(gpu, node(gpus=1), teams=teams, companions=Companions(cpu_per_gpu=20_000))
     assert isinstance(two, Refused)
-    assert two.team_limit == "team ml has 0 of at most 1 CPU, 2 asked"
+    limit = TeamLimit(RefusalCode.TEAM_LIMIT_REACHED, "team ml has 0 of at most 1 CPU, 2 requested")
+    assert two.team_limit == limit
 
 
 def test_what_the_policy_keeps_is_not_offered_either() -> None:

@@ -28,9 +28,9 @@ from distributed_grid.decide.leases.lifecycle import (
     reclaim_of,
     release_of,
 )
-from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.endings import EndCause, Ending, OnGraceEnd
 from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked, changed, split
-from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Program
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Program
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant
 

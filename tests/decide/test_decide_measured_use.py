@@ -139,7 +139,7 @@ def test_a_node_whose_only_gpu_is_in_use_outside_ray_refuses_it_and_says_why() -
     assert isinstance(refused, Refused)
     (found,) = [one for one in refused.refusals if one.node == "gpu1"]
     assert found.code is RefusalCode.GPU_IN_USE
-    assert found.detail == f"1 of 1 GPU free for Ray, but {USED}; 1 asked"
+    assert found.detail == f"1 of 1 GPU free for Ray, but {USED}; 1 requested"
 
 
 def test_of_two_gpus_one_of_which_is_in_use_one_is_lent_with_a_warning() -> None:

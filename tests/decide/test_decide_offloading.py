@@ -258,7 +258,7 @@ def test_it_goes_where_it_is_told_or_learns_why_not() -> None:
 
     refused = place(process(cpu=5), node("gpu1"), node("gpu2", cpus=8), to="gpu1")
     assert isinstance(refused, Stuck)
-    assert [obstacle.detail for obstacle in refused.obstacles] == ["gpu1: 4 of 4 CPUs free, 5 asked"]
+    assert [obstacle.detail for obstacle in refused.obstacles] == ["gpu1: 4 of 4 CPUs free, 5 requested"]
 
 
 def test_no_node_has_what_it_needs() -> None:

@@ -60,7 +60,7 @@ def test_what_is_set_aside_is_neither_set_aside_again_nor_lent() -> None:
     refused = plan(own(2), ALONE, leases=(held,))  # Ray does not show it yet
     assert isinstance(refused, Refused)
     assert [(r.code, r.detail, r.could_lend) for r in refused.refusals] == [
-        (RefusalCode.NO_CAPACITY, "1 of 4 CPUs free, 2 asked", 10_000)
+        (RefusalCode.NO_CAPACITY, "1 of 4 CPUs free, 2 requested", 10_000)
     ]
     lends = replace(ALONE, limits=limits(cpu=4))
     assert source(plan(ask("gpu1", amount=2), lends, node(cpus=0), leases=(held,))) is None
@@ -88,7 +88,7 @@ def test_it_is_not_taken_from_a_node_to_relieve_that_node() -> None:
 
     def relief(held: Lease) -> Mapping[str, int]:
         full = NodeTable([node("gpu-master", used=cpu(4)), node("gpu1")])
-        return plan_relief("gpu-master", cpu(2), Snapshot(full, Usage.of([held]), [held]), numbers, NOON)
+        return plan_relief("gpu-master", [(cpu(2),)], Snapshot(full, Usage.of([held]), [held]), numbers, NOON)
 
     assert not relief(old)
     assert relief(replace(old, target="gpu1"))

@@ -503,7 +503,7 @@ def relief(
     lent = total([one.resources for one in leases if one.source == "gpu1" and one.delivery.moves_totals])
     full = replace(node("gpu1", base=base), total=base - lent, free=ResourceVector())
     capacity = Snapshot(NodeTable([node("gpu-master"), full]), Usage.of(leases), leases)
-    return plan_relief("gpu1", needed, capacity, POLICIES[policy], NOON, teams=teams, given_up=given_up)
+    return plan_relief("gpu1", [(needed,)], capacity, POLICIES[policy], NOON, teams=teams, given_up=given_up)
 
 
 @pytest.mark.parametrize(

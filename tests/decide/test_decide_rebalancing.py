@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, shape, snapshot
+from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, reading, shape, snapshot
 from builders import waits as in_queue
 
 from distributed_grid.decide.capacity.usage import Usage
@@ -16,12 +16,14 @@ from distributed_grid.decide.rebalance.observed import kinds_asked
 from distributed_grid.decide.rebalance.round import Observed, Streaks, rebalance
 from distributed_grid.decide.rebalance.suggestions import suggest
 from distributed_grid.model.demand import Demand, Shape
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Purpose
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, Purpose
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import NO_RULES, Action, Borrow, Move, Relieve, Renew, Return, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, scale
 from distributed_grid.model.series import Forecast
+from distributed_grid.model.snapshots import GpuReading
 
 BALANCED, PREDICTIVE = SharingPolicy.BALANCED, SharingPolicy.PREDICTIVE
 THRESHOLDS = dict.fromkeys((CPU, MEMORY, GPU), Threshold(low=0.3, high=0.8))
@@ -400,6 +402,69 @@ def test_where_no_other_node_can_lend_a_hot_lender_gets_its_own_back() -> None:
     (relieve,) = Round(nodes=(MASTER, LENT), use=hot("gpu1"), leases=(lease(age_s=OLD),)).after(3)
     assert isinstance(relieve, Relieve)
     assert (relieve.node, [one.id for one in relieve.victims]) == ("gpu1", ["b1"])
+
+
+def test_waiting_work_gets_cpus_for_as_many_copies_as_the_devices_of_its_gpus_have_room_for() -> None:
+    idle_gpus = node("gpu-master", cpus=8, gpus=4, used=cpu(8))
+    waiting = demand(shape("gpu-master", cpu=1, gpu=0.6), idle_gpus, GPU1, count=6)
+
+    (borrow,) = Round(nodes=(idle_gpus, GPU1), demand=(waiting,)).after(3)
+
+    assert isinstance(borrow, Borrow)
+    assert borrow.ask.units == cpu(4)["cpu"], "4 GPUs are enough for 6 x 0.6 by their sum, and for 4 by device"
+
+
+def parts_of_gpus(*parts: float) -> tuple[Lease, ...]:
+    """What gpu1 lent of its GPUs: each on one device."""
+    reserved = {"kind": GPU, "delivery": Delivery.RESERVE, "age_s": OLD, "priority": AllocationPriority.LOW}
+    return tuple(lease(f"p{number}", amount=part, **reserved) for number, part in enumerate(parts))
+
+
+def with_parts(of: Node, *leases: Lease, own: tuple[float, ...] = ()) -> Node:
+    """The node with these leases and its own work on its GPUs."""
+    for part in (*[amounts(gpu=each) for each in own], *[each.resources for each in leases]):
+        of = of.reserving(part)
+    return of
+
+
+def group_on_gpu1(*needs: float) -> Shape:
+    """Bundles with so much of a GPU each, all on gpu1."""
+    (one,) = shape("gpu1", gpu=1).bundles
+    return Shape(tuple(replace(one, needs=amounts(gpu=each)) for each in needs), strategy="PACK")
+
+
+def relieved(lender: Node, *leases: Lease, use: float = 0.0, waiting: Shape | None = None) -> list[str]:
+    """The leases that gpu1 gets back after many rounds, at this use of its GPUs."""
+    waits = () if waiting is None else (demand(waiting, lender),)
+    measured = reading(
+        *[GpuReading(number, None, None, use, None, None) for number in range(lender.total[GPU] // scale(GPU))]
+    )
+    gpus = {"gpu1": {"gpu": use, "measured": measured}}
+    found = Round(nodes=(MASTER, lender), leases=leases, use=gpus, demand=waits).after(6)
+    return [id for action in found if isinstance(action, Relieve) for id in action.takes]
+
+
+def test_a_lender_gets_back_as_many_parts_of_gpus_as_its_waiting_bundles_need() -> None:
+    halves = parts_of_gpus(0.5, 0.5, 0.5, 0.5)
+    full = with_parts(node("gpu1", gpus=2), *halves)
+
+    assert len(relieved(full, *halves, waiting=group_on_gpu1(0.5, 0.5, 0.5))) == 3
+    assert len(relieved(full, *halves, waiting=group_on_gpu1(0.5, 0.5, 0.5, 0.5))) == 4
+
+
+def test_a_lender_that_needs_one_gpu_more_gets_one_back_beside_the_part_that_is_free() -> None:
+    lent = parts_of_gpus(1, 1)
+    busy = with_parts(node("gpu1", gpus=4), *lent, own=(1, 0.5))
+
+    assert len(relieved(busy, *lent, use=0.91)) == 1
+
+
+def test_a_lender_gets_back_no_parts_that_leave_no_device_with_room() -> None:
+    lent = parts_of_gpus(0.3, 0.4)
+    split = with_parts(node("gpu1", gpus=2), *lent, own=(0.7, 0.6))
+
+    assert relieved(split, *lent, waiting=group_on_gpu1(0.4)) == ["p1"]
+    assert relieved(split, *lent, waiting=group_on_gpu1(0.5)) == [], "0.7 would be free, at most 0.4 on one device"
 
 
 @pytest.mark.parametrize("mode", SharingMode)

@@ -27,11 +27,11 @@ def remedy(found: DoesNotFit, kind: RemedyKind) -> Remedy:
     [
         (RoleSpec("r"), [], "there are no nodes"),
         (RoleSpec("r", node_affinity=["gpuu1"]), [place("gpu1")], "there is no node gpuu1"),
-        (RoleSpec("r"), [place("a", closed=DOWN)], f"no node that it may be on can be used: a: {DOWN}"),
+        (RoleSpec("r"), [place("a", closed=DOWN)], f"none of the allowed nodes can be used: a: {DOWN}"),
         (
             RoleSpec("r", node_affinity=["zone=9"]),
             [place("a", labels={"zone": "1"})],
-            "no node is allowed: r must be on zone=9",
+            "every node is excluded: r must be on zone=9",
         ),
         (RoleSpec("r", gpus=4), [place("a", gpus=2), place("b")], "no node has 4 GPUs free; the most is 2 GPUs, on a"),
         (RoleSpec("r", gpus=1), [place("a")], "no node has 1 GPU free; the most is 0 GPUs"),
@@ -43,7 +43,7 @@ def remedy(found: DoesNotFit, kind: RemedyKind) -> Remedy:
         (
             RoleSpec("r", cpus=5, count=2),
             [place("a", cpus=8)],
-            "each needs 5 CPUs; what is left is too little: a lacks 2 CPUs",
+            "each needs 5 CPUs, and too little is left: a lacks 2 CPUs",
         ),
     ],
 )
@@ -57,9 +57,7 @@ def test_a_full_pool_is_reported() -> None:
     load = workload(RoleSpec("r", count=5, pool="p"), pools=(Pool("p", num_cpus=4),))
     found = refused(load, place())
 
-    assert found.reasons[0].describe() == (
-        "r: 4 of 5 placed: the pool p has 4 CPUs, of which 0 are left; each needs 1 CPU"
-    )
+    assert found.reasons[0].describe() == "r: 4 of 5 placed: the pool p has 0 of 4 CPUs left; each needs 1 CPU"
     assert found.certain
     assert found.missing == (Missing("p", "cpu", 10_000, in_pool=True),)
     assert "with 1 CPU more in the pool p, it fits" in [one.text for one in found.remedies]
@@ -181,5 +179,5 @@ def test_it_becomes_an_error_that_says_what_to_do() -> None:
 
     assert isinstance(error, DoesNotFitError)
     assert (error.message, error.exit_code) == ("The workload run does not fit", 4)
-    assert error.because == ("r: 1 of 2 placed: each needs 5 CPUs; what is left is too little: a lacks 2 CPUs",)
+    assert error.because == ("r: 1 of 2 placed: each needs 5 CPUs, and too little is left: a lacks 2 CPUs",)
     assert error.try_next == "with 2 CPUs more on a, it fits"

@@ -125,12 +125,12 @@ def test_a_refusal_tells_for_every_node_why_not() -> None:
 
     assert choose(asked) is None
     assert refusals(asked) == {
-        "gpu-master": "4 of 4 CPUs free, 32 asked",
-        "big": "16 of 16 CPUs free, 32 asked",
+        "gpu-master": "4 of 4 CPUs free, 32 requested",
+        "big": "16 of 16 CPUs free, 32 requested",
         "closed": "its configuration says can_share: false",
         "down": "it is not connected to the cluster",
         "silent": "no recent measurement: its probe does not answer",
-        "limited": "0 of at most 2 CPUs lent, 32 asked",
+        "limited": "0 of at most 2 CPUs lent, 32 requested",
     }
 
 
@@ -157,13 +157,13 @@ def test_every_kind_must_fit_on_one_node() -> None:
     gpus, memory = node("gpus", gpus=2, memory=4), node("memory", memory=64)
     assert chosen(HOME, gpus, memory, gpu=1, memory=4) == "gpus"
     assert chosen(HOME, gpus, memory, gpu=1, memory=8) is None
-    assert refusals(sought(HOME, gpus, memory, gpu=1, memory=8))["memory"] == "0 of 0 GPUs free, 1 asked"
+    assert refusals(sought(HOME, gpus, memory, gpu=1, memory=8))["memory"] == "0 of 0 GPUs free, 1 requested"
 
 
 def test_a_custom_resource_that_no_node_has_is_told() -> None:
     widgets = node("widgets", base=amounts(cpu=4, widget=2))
     assert chosen(HOME, widgets, custom={"widget": 2}) == "widgets"
-    assert refusals(sought(HOME, custom={"widget": 2}))["gpu-master"] == "0 of 0 widget free, 2 asked"
+    assert refusals(sought(HOME, custom={"widget": 2}))["gpu-master"] == "0 of 0 widget free, 2 requested"
 
 
 def test_what_leases_took_and_ray_does_not_show_yet_is_not_given_again() -> None:
@@ -199,7 +199,7 @@ def test_one_task_needs_one_boost_that_has_room_for_all_of_it() -> None:
     two = (boost_room("b1", cpu=4), boost_room("b2", cpu=4))
     asked = sought(HOME, node="gpu-master", cpu=6, boosts=two)
     assert choose(asked) is None
-    assert refusals(asked)["gpu-master"] == "4 of 4 CPUs free, 6 asked, and no boost of 2 has room for it"
+    assert refusals(asked)["gpu-master"] == "4 of 4 CPUs free, 6 requested, and no boost of 2 has room for it"
 
 
 def test_a_gang_may_be_spread_over_boosts() -> None:
@@ -243,8 +243,8 @@ def test_a_node_that_is_not_near_or_not_far_is_reported() -> None:
         *NODES, cpu=2, affinity={"labels": {"zone": "a"}}, anti_affinity={"tasks": ["x"]}, peers={"x": ["small"]}
     )
     told = refusals(asked)
-    assert told["big"] == "the task's own conditions rule it out: it must be near zone=a"
-    assert told["small"] == "the task's own conditions rule it out: it must be far from the tasks x"
+    assert told["big"] == "the task may not run there: its affinity requires zone=a"
+    assert told["small"] == "the task may not run there: its anti-affinity excludes the tasks x"
     assert "busy" not in told
 
 
@@ -320,8 +320,9 @@ TOGETHER = {"affinity": {"tasks": ["ring"]}, "tags": ["ring"], "target": "small"
         ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3} | TOGETHER, set()),  # one on each device
         ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 2} | TOGETHER, {"two"}),
         ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3}, set()),
+        ([node("two", cpus=8, gpus=2, limits=limits(gpu=1.5))], {"cpu": 1, "gpu": 0.5, "count": 3}, {"two"}),
     ],
-    ids=["limit", "headroom", "too-few", "two-on-each", "apart", "together", "devices", "on-both", "parts"],
+    ids=["limit", "headroom", "too-few", "two-on-each", "apart", "together", "devices", "on-both", "parts", "of-1.5"],
 )
 def test_no_node_is_kept_that_could_not_carry_it_even_if_idle(
     nodes: list[Node], more: dict[str, Any], earmarked: set[str]
@@ -374,4 +375,5 @@ def test_a_node_lacks_what_its_row_says_once_some_of_it_is_promised(kept: Headro
     assert asked.columns.rooms("cpu", asked.columns.row["gpu-master"])[row] == cpu(4)["cpu"]
     assert asked.columns.why_lacking(row, "gpu-master", cpu(4)) == ""
     told = asked.columns.why_lacking(row, "gpu-master", cpu(4.4))
-    assert told == f"5.6 of 8 CPUs free, of which {kept.policy} keeps 1.6 free for its own work, 4.4 asked"
+    headroom = f"policy {kept.policy} keeps 1.6 CPUs free for the node's own work"
+    assert told == f"5.6 of 8 CPUs free, but {headroom}; 4.4 requested"

@@ -8,11 +8,14 @@ import pytest
 from builders import NOON, amounts, cpu, demand, forecast, lease, limits, node, reservation, shape
 from test_decide_rebalancing import MASTER, Round, hot
 
+from distributed_grid.decide.capacity.feasibility import LIFTED
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.suggestions import HORIZONS_S, MOST, Suggestion, how_sure, passes, suggest
+from distributed_grid.model.demand import Shape
 from distributed_grid.model.leases import Cause
 from distributed_grid.model.plans import Headroom, Rules
 from distributed_grid.model.policies import SharingPolicy
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import CPU, GB, GPU, MEMORY
 from distributed_grid.model.series import Forecast
 
@@ -39,8 +42,9 @@ def test_a_node_that_will_run_out_is_told_with_who_can_lend_and_the_command() ->
 
     assert found.what == "gpu-master will run out of memory in about 20 minutes; gpu2 can lend 9 GB of memory"
     assert found.command == "grid boost request gpu-master memory 9 --source gpu2"
-    assert found.reason == ("memory at 85% is expected then, the limit is 80% (now 62%, rising by 0.9 points a minute)")
-    assert found.how_sure == "very likely (93%): 200 such forecasts came due, off by 2% on average"
+    why = "memory is expected to reach 85% then; the limit is 80% (now 62%, rising by 0.9 points a minute)"
+    assert found.reason == why
+    assert found.how_sure == "very likely (93%): 200 such forecasts verified, off by 2% on average"
     assert (found.cause, found.in_s) == (Cause.FORECAST, 1200.0)
     assert found.ask is not None and (found.ask.source, found.ask.units) == ("gpu2", 9 * GB)
 
@@ -84,6 +88,17 @@ def test_for_gpus_the_work_has_to_go_where_they_are() -> None:
     assert not found.by_itself
 
 
+def test_for_parts_of_gpus_as_many_gpus_are_suggested_as_have_room_for_all_of_them() -> None:
+    nodes = (MASTER, node("gpu1", gpus=1), node("gpu2", gpus=4))
+    (one,) = shape("gpu1", gpu=0.6).bundles
+    waiting = demand(Shape((one,) * 3, strategy="PACK"), *nodes)
+
+    (found,) = suggested(Round(nodes=nodes, demand=(waiting,)))
+
+    assert found.what == "1 placement group has waited 60 s for 1.8 GPUs on gpu1; gpu2 can reserve 3 GPUs"
+    assert found.command == "grid boost request gpu1 gpu 3 --source gpu2"
+
+
 def test_what_fits_nowhere_is_suggested_where_least_is_missing() -> None:
     nodes = (node("a", cpus=4), node("b", cpus=6), node("c", cpus=8))
     (found,) = suggested(Round(nodes=nodes, demand=(demand(shape(cpu=10), *nodes),)))
@@ -116,7 +131,7 @@ def test_what_waits_for_a_moment_only_is_not_worth_a_word() -> None:
         (
             node("gpu1"),
             Rules(headroom=Headroom("balanced", 1.0)),
-            "a bolder policy would let gpu1 lend what it keeps free",
+            "a less conservative policy would let gpu1 lend what it keeps free",
         ),
         (node("gpu1", silent="no answer"), Rules(), "gpu1 lends again once its probe answers"),
         (node("gpu1", alive=False), Rules(), "gpu1 is down, and would help if it were back"),
@@ -128,6 +143,10 @@ def test_where_no_node_can_lend_what_would_help_is_reported(lender: Any, rules: 
 
     assert found.what == f"gpu-master is short of CPUs; no node can lend even 1 CPU: {reported}"
     assert (found.ask, found.command) == (None, None)
+
+
+def test_every_reason_with_a_remedy_says_what_that_would_change() -> None:
+    assert set(LIFTED) == {code for code in RefusalCode if code.reason.remedy}
 
 
 @pytest.mark.parametrize(
@@ -202,8 +221,8 @@ def test_the_fewer_were_checked_the_less_sure_it_is() -> None:
     sure = [how_sure(forecast(0.9, checked=checked), 0.8) for checked in (None, 1, 10, 1000)]
 
     assert [round(value, 2) for value, _ in sure] == [0.5, 0.55, 0.75, 0.99]
-    assert sure[0][1] == "possible (50%): no such forecast has come due yet"
-    assert sure[1][1].startswith("possible (55%): 1 such forecast came due")
+    assert sure[0][1] == "possible (50%): no such forecast has been verified yet"
+    assert sure[1][1].startswith("possible (55%): 1 such forecast verified")
 
 
 def test_intervals_that_missed_make_it_less_sure() -> None:
@@ -216,6 +235,15 @@ def test_intervals_that_missed_make_it_less_sure() -> None:
 def test_what_is_a_mere_guess_is_not_suggested() -> None:
     wide = {("gpu-master", MEMORY): rising(300.0, within=1.0, checked=None)}
     assert suggested(Round(), wide) == ()
+
+
+def test_nothing_is_suggested_from_forecasts_without_enough_history() -> None:
+    known = rising(300.0, checked=20)
+    unknown = tuple(replace(one, low=0.0, high=1.0, enough_history=False) for one in known)
+
+    assert suggested(Round(), {("gpu-master", MEMORY): unknown}) == ()
+    (found,) = suggested(Round(), {("gpu-master", MEMORY): (*known[:2], *unknown[2:])})
+    assert found.in_s == 300.0
 
 
 # -- which, and in which order ----------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_a_file_cut_off_anywhere_loses_no_boost(lab: WholeGrid) -> None:
     for length in (*range(0, len(good) - 1, 7), len(good) - 2):
         restarted_with(lab, good[:length])
         assert len(lab.leases) == 2
-        assert "is damaged" in lab.problems() and "took resource_boosts.json.previous" in lab.problems()
+        assert "is damaged" in lab.problems() and "used resource_boosts.json.previous" in lab.problems()
         assert lab.events("store_problem")
     lab.crash()
     assert not lab.problems()

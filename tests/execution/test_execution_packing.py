@@ -15,9 +15,8 @@ import role_classes
 from ray import cloudpickle
 from role_classes import Teller
 
-from distributed_grid.execution.packing import packed_whole
-from distributed_grid.roles.on_node.actor import unpacked
-from distributed_grid.roles.supervision.hosting import spare_copy
+from distributed_grid.execution.on_node_imports import unpacked
+from distributed_grid.execution.packing import packed, packed_whole
 
 NAME = role_classes.__name__
 
@@ -102,9 +101,9 @@ def a_module(path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def arrived(cls: type, monkeypatch: pytest.MonkeyPatch) -> Any:
-    packed = cloudpickle.dumps((cloudpickle.dumps((cls, 3)), *spare_copy(cls, 3)))
+    sent = packed(cls, 3)
     monkeypatch.delitem(sys.modules, "only_here")
-    return unpacked(packed)
+    return unpacked(sent)
 
 
 def test_a_class_of_which_a_node_does_not_have_the_module_is_sent(

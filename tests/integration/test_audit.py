@@ -56,7 +56,7 @@ def test_a_cluster_at_work_is_sound(grid: LiveGrid, tmp_path: Path) -> None:
 
     assert found["sound"] is True
     assert (found["nodes"], found["boosts"], found["groups"]) == (3, 3, 1)
-    assert "Sound: looked at 3 nodes, 3 boosts, 1 group" in grid.cli("audit").stdout
+    assert "OK: checked 3 nodes, 3 boosts, 1 group" in grid.cli("audit").stdout
     (tmp_path / "go").touch()
     assert ray.get(work) == "head"
     grid.release(boost)

@@ -25,7 +25,7 @@ REQUESTS = [
     (["head", "cpu", "0.00000001"], 2, "smallest amount"),
     (["head", "cpu", "two"], 2, "not a number"),
     (["head", "cpu", "100"], 4, "No nodes have sufficient available resources"),
-    (["head", "gpu", "0.5"], 2, "a GPU is lent whole"),
+    (["head", "gpu", "0.5"], 2, "GPUs are lent as whole devices"),
     (["head", "gpu", "1", "--delivery", "transfer"], 2, "Ray cannot transfer GPUs"),
     (["head", "cpu", "1", "--delivery", "teleport"], 2, "Unknown delivery"),
     (["head", "cpu", "1", "--duration", "0"], 2, "must be above zero"),

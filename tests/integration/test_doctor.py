@@ -94,7 +94,7 @@ def test_a_healthy_cluster_is_found_healthy_and_nothing_is_left_behind(home: Gri
     assert found["view_lag"]["severity"] in ("ok", "warn")  # how soon is the machine's affair
     assert {"nodes gpu-master", "nodes gpu1"} <= set(found)
     assert address(home) in found["ray_cluster"]["detail"]
-    assert re.search("for gpu[12] by label was made there and removed", found["reservations"]["detail"])
+    assert re.search("pinned to gpu[12] by label, was created there and removed", found["reservations"]["detail"])
     names, groups = left_in(home)
     assert [name for name in names if name.startswith("grid:")] == []
     assert groups == []

@@ -8,6 +8,8 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +20,8 @@ import ray
 from live_grid import ONE_LENDER, LiveGrid, until
 from ray._private import state as ray_state
 
-from distributed_grid.errors import CannotMove
+from distributed_grid.client import GridClient
+from distributed_grid.errors import CannotMove, GridError
 from distributed_grid.execution.on_node_processes.proc import same, stat_of
 from distributed_grid.model.offload import OffloadingRecommendation
 from distributed_grid.orchestration.enhanced_offloading_executor import EnhancedOffloadingExecutor
@@ -50,6 +53,12 @@ signal.signal(signal.SIGTERM, on_term)
 print("ready", flush=True)
 while True:
     sum(range(300_000))
+"""
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
 """
 LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print('ready', flush=True)\nwhile True: pass"
 
@@ -226,6 +235,34 @@ def test_a_controller_that_starts_again_knows_what_runs_and_sees_it_end(grid: Li
     until(lambda: one(grid, moved["offload_id"])["state"] == "ended", 20, "its end seen")
     assert one(grid, moved["offload_id"])["exit_code"] == -9
     until(lambda: not grid.client.boost_status()["boosts"], 10, "its lease released")
+
+
+def test_a_process_that_was_cancelled_before_the_controller_started_again_is_cancelled(
+    grid: LiveGrid, desk: Desk
+) -> None:
+    pid = desk.start(STUBBORN)
+    moved = grid.client.offload({"pid": pid, "to": "lender", "cpus": 1, "keep": True})["offload"]
+    offload_id, there, before = moved["offload_id"], moved["pid"], grid.controller_pid()
+    until(lambda: "ready" in grid.client.offload_log(offload_id)["text"], 20, "the process running there")
+
+    def cancel() -> None:
+        with contextlib.closing(GridClient(grid.home, retry_s=0.0)) as hasty, contextlib.suppress(GridError):
+            hasty.cancel_offload(offload_id, 300.0)
+
+    asking = threading.Thread(target=cancel)
+    asking.start()
+    cancelled = f'"offload": "{offload_id}"'
+    lines = grid.home.audit_log.read_text
+    until(lambda: any("offload_cancelled" in line and cancelled in line for line in lines().splitlines()), 20, "asked")
+    time.sleep(1.0)  # its runner is told
+    os.kill(before, signal.SIGKILL)
+    asking.join(60)
+
+    until(lambda: grid.controller_pid() != before, 30, "a new controller")
+    until(lambda: grid.client.offloads()["offloads"], 20, "the process known again")
+    assert is_running(there), "it has its grace period"
+    os.kill(there, signal.SIGKILL)
+    until(lambda: one(grid, offload_id)["state"] == "cancelled", 20, "its end seen")
 
 
 def test_when_its_lease_ends_so_does_the_process(grid: LiveGrid, desk: Desk) -> None:

@@ -61,7 +61,7 @@ def test_one_gpu_is_lent_once(grid: LiveGrid) -> None:
     with pytest.raises(NoCapacity) as refused:
         grid.boost("head", "gpu", 1)
 
-    assert any("1 of at most 1 GPU lent, 1 asked" in line for line in refused.value.because)
+    assert any("1 of at most 1 GPU lent, 1 requested" in line for line in refused.value.because)
     with pytest.raises(InvalidAmount):
         grid.boost("head", "gpu", 0.5)
 

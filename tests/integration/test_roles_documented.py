@@ -714,14 +714,14 @@ try:
 except GridError as error:
     print(error.message, flush=True)
     sys.exit(8)
-give_back = manager.run._p.places.give_back
+give_back = manager.run.parts.places.give_back
 
 def slowly(held):
     send_signal()
     time.sleep(0.5)
     give_back(held)
 
-manager.run._p.places.give_back = slowly
+manager.run.parts.places.give_back = slowly
 if moment == "shuts down":
     manager.shutdown()
 ray.shutdown()

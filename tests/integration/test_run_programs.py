@@ -296,7 +296,7 @@ def test_a_program_out_of_the_hook_s_reach_is_told_of_and_what_it_leaves_is_ende
 
     assert (done.returncode, done.stdout) == (0, "True [None, None]\n"), done.stderr
     at_once, at_the_end = [line for line in done.stderr.splitlines() if line.startswith("grid: outside the lease")]
-    assert "hook is not in it" in at_once and "hook is not in it" in at_the_end
+    assert "hook is not loaded" in at_once and "hook is not loaded" in at_the_end
     assert at_the_end.endswith("; of all that ran: kept:Kept.__init__ (1), stray (2)"), done.stderr
     assert "detached actor kept is ended" in done.stderr
     until(lambda: "kept" not in names(), 20, "what it left is ended")
@@ -376,7 +376,7 @@ def test_programs_of_programs_and_bundles_by_number_are_inside(grid: LiveGrid, s
     assert "outside" not in done.stderr
 
 
-ITSELF, ROOM = "has waited for itself", "has waited for room"
+ITSELF, ROOM = "has been blocked by its own actors", "has waited for room"
 WAITING = {
     "another driver waits for its actors": (ITSELF, WAITS_FOR_ITS_ACTORS, "1"),
     "a tree of actors is too large": (ITSELF, WAITS_FOR_ITS_ACTORS, "2"),

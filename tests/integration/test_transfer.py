@@ -77,10 +77,10 @@ def test_a_busy_source_refuses_with_a_reason_per_node_and_nothing_changes(grid: 
 
     try:
         # The controller may see a moment later than we that it is busy.
-        until(lambda: "lender: 1 of 8 CPUs free, 4 asked" in refusal()[1], 15, "the lender known to be busy")
+        until(lambda: "lender: 1 of 8 CPUs free, 4 requested" in refusal()[1], 15, "the lender known to be busy")
         refused, reasons = refusal()
         assert refused.message == "No nodes have sufficient available resources"
-        assert "small: 1 of 1 CPU free, 4 asked" in reasons
+        assert "small: 1 of 1 CPU free, 4 requested" in reasons
         assert "head: it is the target" in reasons
         assert refused.try_next is not None and "grid boost request head cpu 1" in refused.try_next
         until(grid.is_at_base, 5)
@@ -96,7 +96,7 @@ def test_a_lender_is_never_taken_below_its_limit(grid: LiveGrid) -> None:
     with pytest.raises(NoCapacity) as refused:
         grid.boost("head", "cpu", 3)
 
-    assert "lender: 4 of at most 6 CPUs lent, 3 asked [LendingLimitReached]" in refused.value.because
+    assert "lender: 4 of at most 6 CPUs lent, 3 requested [LendingLimitReached]" in refused.value.because
     assert grid.state(first) == "active"
     grid.total_is("lender", "CPU", 4.0)
 

@@ -192,7 +192,7 @@ def test_what_cannot_be_taken_over_is_reported_and_stays_where_it_is(make: Make)
     assert list(new.leases) == [fits.id]
     assert kept(new) == {"resource_boosts.json.of-old": {too_much.id, no_node.id}}
     assert "took over 1 boost of" in new.notes()
-    assert "stays in resource_boosts.json.of-old: a: 1 of 3 CPUs free, 2 asked" in new.problems()
+    assert "stays in resource_boosts.json.of-old: a: 1 of 3 CPUs free, 2 requested" in new.problems()
     assert "stays in resource_boosts.json.of-old: no node here is named c" in new.problems()
     new.bury()
 

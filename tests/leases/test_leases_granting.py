@@ -9,7 +9,8 @@ from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.errors import BoostNotFound, GridError, NoCapacity, TargetNotFound
 from distributed_grid.leases.release import begin_release
-from distributed_grid.model.leases import LeaseState, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import LeaseState
 from distributed_grid.model.nodes import NodeTable
 
 ACTIVE, RELEASED = LeaseState.ACTIVE, LeaseState.RELEASED

@@ -207,7 +207,7 @@ def test_a_hook_that_is_down_costs_its_holder_nothing_but_the_notice(lab: WholeG
 def test_a_reservation_whose_hook_offers_a_part_comes_back_whole_at_the_deadline(lab: WholeGrid) -> None:
     with HookServer({"give_up": 1}) as holder:
         boost = asked_back(lab, holder.url, delivery="reserve")
-        assert "cannot be given back in part" in lab.events("reclaim_hook_failed")[0]
+        assert "cannot be released in part" in lab.events("reclaim_hook_failed")[0]
         assert lab.leases[boost.id].notice.units == 3 * CPUS
     lab.wait(GRACE_S)
     at_home(lab)

@@ -9,7 +9,8 @@ from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, Refused
 from distributed_grid.leases.reclaim import cordon, reclaim
-from distributed_grid.model.leases import WATCHED, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 from distributed_grid.model.principals import THE_OWNER
 from distributed_grid.model.resources import CPU, scale
 

@@ -12,7 +12,8 @@ from whole_grid import WholeGrid, at_home, raising
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.errors import NotRenewable, StoreBroken
 from distributed_grid.execution.port import Holder
-from distributed_grid.model.leases import LeaseState, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import LeaseState
 from distributed_grid.queue.answers import why_answer
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING

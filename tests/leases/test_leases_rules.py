@@ -1,15 +1,17 @@
 """The rules in force: what the configuration says, what was set since, and what is foreseen."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from builders import ask
 from whole_grid import WholeGrid
 
-from distributed_grid.engine.views import nodes_dict
+from distributed_grid.controller.monitoring_routes import nodes_dict
 from distributed_grid.errors import NoCapacity
 from distributed_grid.leases.reclaim import cordon
 from distributed_grid.leases.rules import numbers, rules_for, rules_of_one_look
+from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import scale
 from distributed_grid.model.roles.plan import live_inventory
 from distributed_grid.model.series import Accuracy, Forecast
@@ -43,7 +45,7 @@ def test_predictive_lends_what_the_lender_will_not_need_before_the_lease_ends(
     assert set(asked) == {900.0}
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("b", amount=2, source="a")))
-    assert "predictive keeps 3.2 free for its own work" in " ".join(refused.value.because)
+    assert "policy predictive keeps 3.2 CPUs free for the node's own work" in " ".join(refused.value.because)
 
 
 def test_before_enough_forecasts_were_checked_as_much_is_kept_as_balanced_would_above_what_is_expected(
@@ -89,3 +91,14 @@ def test_planners_are_told_what_the_next_request_would_be_lent(make_grid: Callab
     assert after["a"].lends["cpu"] == 0
     lab.run(cordon(lab.parts, "c"))
     assert "c is cordoned" in live_inventory(nodes_dict(lab.engine, lab.run(lab.parts.look())))["c"].closed
+
+
+def test_a_node_without_recent_measurements_is_closed_to_planners_whether_capacity_is_leased_or_not(
+    make_grid: Callable[..., WholeGrid],
+) -> None:
+    for enabled in (True, False):
+        lab = make_grid(enabled=enabled)
+        seen = lab.run(lab.parts.look())
+        silent = NodeTable(replace(one, silent="its probe stopped") for one in seen.values())
+        said = live_inventory(nodes_dict(lab.engine, silent))["a"].closed
+        assert said == "no recent measurement: its probe stopped"

@@ -8,8 +8,8 @@ from answer_checks import what_is_wrong
 from builders import FOR_ANA, NOON, lease
 
 from distributed_grid.leases.view import boost_dict, ending_of
-from distributed_grid.model.endings import EndCause, Ending, what_happens_then, what_to_do, why_it_ends
-from distributed_grid.model.leases import Delivery, LeaseState, Notice, OnGraceEnd, Program, Purpose
+from distributed_grid.model.endings import EndCause, Ending, OnGraceEnd, what_happens_then, what_to_do, why_it_ends
+from distributed_grid.model.leases import Delivery, LeaseState, Notice, Program, Purpose
 from distributed_grid.model.notices import notice_body, notice_in
 from distributed_grid.wire.boosts import ReclaimMessage
 

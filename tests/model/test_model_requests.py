@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, SameNode, UnknownResource
-from distributed_grid.model.leases import Delivery, OnGraceEnd, Purpose
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import Delivery, Purpose
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask, command, make_ask, request_body, reservation
 from distributed_grid.model.resources import GB
@@ -140,6 +141,7 @@ def test_a_command_makes_the_same_request() -> None:
     assert command(plain) == "grid boost request a cpu 2"
     words = "--source b --priority high --duration 90 --delivery transfer --grace 0 --on-grace-end kill"
     assert command(full) == f"grid boost request a memory 1.5 {words}"
+    assert command(full, queued=True) == f"grid resource-sharing request a memory 1.5 {words.partition(' --grace')[0]}"
 
 
 def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -> None:
@@ -147,4 +149,14 @@ def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -
     assert command(run) == "grid run --gpus 1 --cpus 2 --source b"
     assert command(Ask("a", "cpu", 1, along=(("accel", 10_000),), purpose=Purpose.RUN)) is None
     assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),))) is None
+    assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),)), queued=True) is None
+    assert command(run, queued=True) is None
     assert command(Ask("a", "cpu", 10_000, purpose=Purpose.TASK)) is None
+
+
+@pytest.mark.parametrize("asked", [{"resource_type": "gpu", "amount": 1.5}, {"along": {"gpu": 1.5}}], ids=str)
+def test_a_request_is_for_a_fraction_of_one_gpu_or_for_whole_gpus(asked: dict[str, Any]) -> None:
+    with pytest.raises(InvalidAmount) as caught:
+        make_ask(_body(**asked), fractional_gpus=True)
+    assert caught.value.message == "1.5 GPUs: Ray gives out a fraction of one GPU, or whole GPUs"
+    assert caught.value.try_next == "Ask for 1 or 2."

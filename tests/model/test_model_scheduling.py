@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders import amounts
 
-from distributed_grid.errors import InvalidRequest
+from distributed_grid.errors import InvalidAmount, InvalidRequest
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.scheduling import (
     Affinity,
@@ -88,3 +88,8 @@ def test_a_decision_is_true_if_there_is_a_place_and_shows_the_first() -> None:
     rejected = SchedulingDecision("t", False, reasons=("a: full",))
     assert not rejected
     assert rejected.node is rejected.delivery is rejected.lease_id is None
+
+
+def test_a_task_needs_a_fraction_of_one_gpu_or_whole_gpus() -> None:
+    with pytest.raises(InvalidAmount, match=r"1\.5 GPUs: Ray gives out a fraction of one GPU, or whole GPUs"):
+        SchedulingRequest(gpu=1.5)

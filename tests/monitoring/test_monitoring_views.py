@@ -7,13 +7,14 @@ from typing import Any
 
 from builders import NOON, amounts, node, reading
 
+from distributed_grid.controller.monitoring_routes import demand_dict
 from distributed_grid.decide.monitoring.demand import explain_demand
 from distributed_grid.decide.monitoring.snapshots import take_snapshots
 from distributed_grid.model.demand import Bundle, LabelConstraint, Pending, Shape
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import GB
 from distributed_grid.model.snapshots import GpuProcess, GpuReading, NodeSnapshot
-from distributed_grid.monitoring.views import aged, demand_dict, measured_dict, snapshots_from
+from distributed_grid.monitoring.views import aged, measured_dict, snapshots_from
 
 GPU = GpuReading(0, "GPU-8f3c", "H200", None, 140 * GB, 35 * GB, 61.0, (GpuProcess(7, None), GpuProcess(8, GB)))
 

@@ -10,6 +10,7 @@ from fake_cluster import Crashed
 from fake_processes import FakeProcesses
 from whole_grid import WholeGrid, at_home
 
+from distributed_grid.controller.offload_routes import offloaded_dict
 from distributed_grid.errors import (
     CannotMove,
     InvalidRequest,
@@ -341,6 +342,66 @@ def test_a_controller_that_starts_again_follows_what_runs(lab: Lab) -> None:
     lab.grid.wait(2)
     assert lab.only().state is OffloadState.ENDED
     lab.at_home()
+
+
+@pytest.mark.parametrize("how", ["it ends", "its actor is gone"])
+def test_a_cancelled_process_is_cancelled_even_if_another_controller_sees_its_end(lab: Lab, how: str) -> None:
+    moved = lab.move(to="b")
+    lab.fake.lingers = True
+    lab.grid.run(lab.offloading.cancel(moved.id, 600.0, ANA))
+    assert not lab.only().is_over, "it has its grace period"
+
+    lab.grid.crash()
+    lab.grid.wait(2)
+    assert not lab.only().is_over
+    if how == "it ends":
+        lab.fake.ends(moved.id, 0)
+    else:
+        del lab.fake.runners[moved.id]
+    lab.grid.wait(3)
+
+    assert lab.only().state is OffloadState.CANCELLED
+    lab.at_home()
+
+
+def test_a_cancellation_that_a_crash_cut_off_is_carried_out_by_the_next_controller(lab: Lab) -> None:
+    moved = lab.move(to="b")
+    lab.fake.before = fails_at("end", Crashed())
+    with pytest.raises(Crashed):
+        lab.grid.run(lab.offloading.cancel(moved.id, 1.0, ANA))
+    lab.fake.before = lambda _: None
+    lab.grid.bury()
+    lab.grid.start()
+    lab.grid.wait(3)
+
+    assert lab.only().state is OffloadState.CANCELLED
+    lab.at_home()
+
+
+def test_a_process_that_is_cancelled_while_it_starts_has_its_grace_period(lab: Lab) -> None:
+    cancelling: list[asyncio.Task[Offloaded]] = []
+
+    def cancel(step: str) -> None:
+        if step == "go":
+            cancelling.append(asyncio.ensure_future(lab.offloading.cancel(lab.only().id, 600.0, ANA)))
+
+    lab.fake.before, lab.fake.lingers = cancel, True
+    moved = lab.move(to="b")
+    lab.grid.wait(5)
+    assert not lab.only().is_over and moved.id in lab.fake.runners
+
+    lab.fake.ends(moved.id, 0)
+    lab.grid.wait(3)
+    assert lab.only().state is OffloadState.CANCELLED
+    lab.at_home()
+
+
+def test_while_a_process_is_being_cancelled_it_is_shown_as_running(lab: Lab) -> None:
+    moved = lab.move(to="b")
+    lab.fake.lingers = True
+    cancelled = lab.grid.run(lab.offloading.cancel(moved.id, 600.0, ANA))
+
+    assert offloaded_dict(cancelled)["state"] == "running"
 
 
 def test_a_runner_that_is_too_busy_to_answer_a_new_controller_keeps_its_process_and_lease(lab: Lab) -> None:

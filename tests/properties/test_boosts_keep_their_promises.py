@@ -22,7 +22,8 @@ from distributed_grid.config import GridConfig
 from distributed_grid.errors import GridError, StoreBroken
 from distributed_grid.faults import Point
 from distributed_grid.leases.reclaim import reclaim
-from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import WATCHED, Delivery, Lease, LeaseState
 from distributed_grid.model.resources import GB, ResourceVector, total
 from distributed_grid.store.boost_file import BoostFile
 

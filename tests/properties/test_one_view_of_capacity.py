@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from property_examples import examples
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import why_not
+from distributed_grid.decide.capacity.feasibility import as_inventory, why_not
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
@@ -27,7 +27,7 @@ from distributed_grid.model.policies import SharingPolicy
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, scale
-from distributed_grid.model.roles.plan import Inventory, Placement
+from distributed_grid.model.roles.plan import Placement
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.model.scheduling import SchedulingRequest
@@ -158,10 +158,10 @@ def test_members_of_roles_have_a_place_where_a_nodes_own_task_has_one(
     cluster: tuple[NodeTable, tuple[Lease, ...]], need: ResourceVector
 ) -> None:
     nodes, leases = cluster
-    home = replace(nodes[HOME], silent=None)
+    home = nodes[HOME]
     has = need.to_amounts()
     role = RoleSpec("worker", "tests:Worker", cpus=has[CPU], gpus=has.get(GPU, 0), memory_gb=has.get(MEMORY, 0))
-    found = plan_workload(Workload("run", (role,), ()), Inventory.of_nodes(NodeTable([home])))
+    found = plan_workload(Workload("run", (role,), ()), as_inventory(NodeTable([home])))
 
     task = as_task(need, NodeColumns.of(NodeTable([home]), Usage.of(leases)))
     assert isinstance(found, Placement) is (choose(task) is not None)

@@ -17,6 +17,7 @@ from distributed_grid.model.roles.processes import (
     EXPECTED,
     LEGAL,
     Answered,
+    Broke,
     CallFailed,
     CallsCounted,
     ConnectEndpoints,
@@ -61,7 +62,7 @@ def planned(**more: Any) -> dict[str, ProcessStatus]:
 ONE = next(iter(planned().values()))
 ELSEWHERE = Moved(ONE.unit, replace(ONE.held, group="another"))
 EVENTS: st.SearchStrategy[Event] = st.one_of(
-    st.sampled_from([StartAsked(), Ready(), MatesReady(), Answered(), Unanswered(), CallFailed(), Recalled()]),
+    st.sampled_from([StartAsked(), Ready(), Broke(), MatesReady(), Answered(), Unanswered(), CallFailed(), Recalled()]),
     st.sampled_from([StartFailed("slow"), PlaceMissing("full"), ELSEWHERE, PingSent(1.0), Constructed(7, (0,))]),
     st.sampled_from([LeaveAsked("less", 30.0), EndAsked("over"), CallsCounted(Load(1, 2, 3.0))]),
     st.builds(RestartDecided, st.none() | st.just(frozenset({ONE.name})), st.just(5.0), st.just("it died")),

@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 from property_examples import examples
 from sharing_worlds import LENDERS, TARGET, World, asks, owners, rule_sets, worlds
 
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.returns import coming_back, part_of
 from distributed_grid.decide.capacity.snapshot import Snapshot
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES, PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim
 from distributed_grid.decide.queue.preemption import Preemption, plan_preemption, plan_relief
 from distributed_grid.model.leases import Delivery, Lease, LeaseState
+from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.plans import Grant, Refused, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import CPU, ResourceVector, total
+from distributed_grid.model.resources import CPU, GPU, ResourceVector, total
 from distributed_grid.model.teams import Team, Teams
 
 MANY = settings(max_examples=examples(250))
@@ -238,7 +241,7 @@ def test_relief_gives_a_lender_back_what_it_needs_or_all_that_may_go(
     world: World, needed: ResourceVector, numbers: PolicyNumbers
 ) -> None:
     capacity = Snapshot(world.nodes(), world.usage(), world.leases)
-    units = plan_relief("a", capacity["a"].free + needed, capacity, numbers, NOON)
+    units = plan_relief("a", [(capacity["a"].free + needed,)], capacity, numbers, NOON)
     victims = [lease for lease in world.leases if lease.id in units]
     may_go = [v for v in able(world, numbers, "a") if v.priority is not AllocationPriority.CRITICAL]
     assert all(victim in may_go for victim in victims)
@@ -258,3 +261,41 @@ def test_relief_gives_a_lender_back_what_it_needs_or_all_that_may_go(
 
 def _sum(leases: list[Lease]) -> ResourceVector:
     return total([lease.resources for lease in leases])
+
+
+PARTS = (0.2, 0.3, 0.4, 0.5, 0.6, 1.0)
+
+
+@st.composite
+def lent_devices(draw: st.DrawFn) -> tuple[Snapshot, list[Lease]]:
+    """A node whose GPUs are lent in parts, beside its own work there."""
+    lender, leases = builders.node("a", gpus=3), []
+    for number in range(draw(st.integers(1, 5))):
+        part = amounts(gpu=draw(st.sampled_from(PARTS)))
+        if short_of(lender, part):
+            continue
+        lender = lender.reserving(part)
+        if draw(st.booleans()):
+            held = {"delivery": Delivery.RESERVE, "priority": AllocationPriority.LOW, "age_s": 3600.0}
+            leases.append(builders.lease(f"p{number}", "a", TARGET, kind=GPU, units=part[GPU], **held))
+    nodes = NodeTable([lender, builders.node(TARGET)])
+    return Snapshot(nodes, Usage.of(leases), leases), leases
+
+
+@MANY
+@given(lent_devices(), st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=3), min_size=1, max_size=2))
+def test_relief_counts_gpus_by_device_and_takes_no_lease_too_many(
+    lent: tuple[Snapshot, list[Lease]], wants: list[list[float]]
+) -> None:
+    capacity, leases = lent
+    wanted = [tuple(amounts(gpu=each) for each in together) for together in wants]
+    victims = [lease for lease in leases if lease.id in plan_relief("a", wanted, capacity, BALANCED, NOON)]
+
+    def short(back: list[Lease]) -> int:
+        with capacity.trying():
+            capacity.give_back(back)
+            return max(short_of(capacity["a"], *together)[GPU] for together in wanted)
+
+    assert short(victims) == short(leases), "as if all had come back"
+    for victim in victims:
+        assert short([lease for lease in victims if lease is not victim]) > short(victims), "not minimal"

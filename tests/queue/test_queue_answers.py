@@ -7,10 +7,10 @@ import orjson
 import pytest
 from builders import NOON, ask, cpu, lease, node
 
+from distributed_grid.controller.sharing_routes import allocation_dict
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import POLICIES
 from distributed_grid.decide.queue.answers import look_ahead
-from distributed_grid.engine.views import allocation_dict
 from distributed_grid.leases.view import plan_dict
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import Node, NodeTable
@@ -47,7 +47,7 @@ def test_a_plan_that_fits() -> None:
         "largest_now": {"amount": 4, "source_node": "gpu1"},
         "team_limit": None,
         "nodes": [
-            {"node": "gpu-master", "verdict": "IsTarget", "detail": "it is the target itself", "could_lend": 0},
+            {"node": "gpu-master", "verdict": "IsTarget", "detail": "it is the target of the request", "could_lend": 0},
             {
                 "node": "gpu1",
                 "verdict": "chosen",

@@ -15,9 +15,9 @@ from disks import filled, small_disk
 from fake_cluster import FakeCluster
 from whole_grid import WholeGrid
 
-from distributed_grid.engine.views import queue_dict
+from distributed_grid.controller.sharing_routes import queue_dict
 from distributed_grid.errors import GridError, NoCapacity, UnknownResource
-from distributed_grid.model.leases import LeaseState, Purpose
+from distributed_grid.model.leases import LeaseState, OnGraceEnd, Purpose
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import scale
@@ -307,6 +307,15 @@ def test_a_request_whose_wait_ran_out_is_not_told_to_wait_a_little_longer(
     assert refused.value.try_next == (
         f"{advice} it wait in the queue: grid resource-sharing request a cpu 4 --source b --priority low"
     )
+
+
+def test_the_command_that_lets_a_request_wait_asks_for_the_same(lab: WholeGrid) -> None:
+    for source in "bc":
+        lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0)))
+
+    with pytest.raises(NoCapacity) as refused:
+        lab.run(lab.service.request(ask("a", amount=4, duration_s=600.0, on_grace_end=OnGraceEnd.KILL)))
+    assert str(refused.value.try_next).endswith(": grid resource-sharing request a cpu 4 --duration 600")
 
 
 def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:

@@ -11,12 +11,13 @@ from fake_key_value_store import FakeKeyValueStore
 from role_classes import Sync
 
 from distributed_grid.config import GridConfig
+from distributed_grid.execution import packing
 from distributed_grid.execution.role_records import RoleRecords
 from distributed_grid.model.roles.processes import Held, ProcessSpec
 from distributed_grid.model.roles.spec import RoleSpec
 from distributed_grid.model.roles.workload import Workload
 from distributed_grid.roles.run import Run
-from distributed_grid.roles.supervision import hosting, surveying
+from distributed_grid.roles.supervision import surveying
 from distributed_grid.roles.supervision.hosting import Hosting
 from distributed_grid.roles.supervision.surveying import Surveyor
 
@@ -69,7 +70,7 @@ def folders(found: Hosting) -> Any:
 
 @pytest.fixture
 def _own_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "own_folders", lambda: (["/in/front"], ["/at/the/end"]))
+    monkeypatch.setattr(packing, "own_folders", lambda: (["/in/front"], ["/at/the/end"]))
 
 
 @pytest.mark.usefixtures("_own_folders")

@@ -346,7 +346,7 @@ def test_shutdown_loses_what_is_under_way_and_may_be_repeated(run: LocalRun) -> 
         run["worker"].call("me")
     with pytest.raises(Refused, match="is over"):
         run.scale("worker", 3)
-    assert run.status()["state"] == "ended"
+    assert (run.status()["state"], run.status()["why"]) == ("ended", "it was shut down"), "as on Ray"
     assert run.status()["members"] == []
 
 

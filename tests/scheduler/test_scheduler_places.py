@@ -85,9 +85,9 @@ def test_a_rejected_task_is_a_decision_with_a_reason_for_every_node(lab: WholeGr
     assert not decision
     assert not decision.queued
     assert decision.reasons == (
-        "a: 4 of 4 CPUs free, 5 asked",
-        "b: 4 of 4 CPUs free, 5 asked",
-        "c: 4 of 4 CPUs free, 5 asked",
+        "a: 4 of 4 CPUs free, 5 requested",
+        "b: 4 of 4 CPUs free, 5 requested",
+        "c: 4 of 4 CPUs free, 5 requested",
     )
     assert tasks(lab).find("t") == decision
     assert not complete(lab)
@@ -141,7 +141,7 @@ def test_a_node_that_is_busy_after_all_is_passed_over(lab: WholeGrid) -> None:
 def test_a_node_that_is_busy_after_all_is_told_where_no_other_will_do(lab: WholeGrid) -> None:
     lab.cluster.start("a", 4)
     decision = schedule(lab, cpu=2, node="a")
-    assert decision.reasons[0] == "a: 0 of 4 CPUs free, 2 asked"
+    assert decision.reasons[0] == "a: 0 of 4 CPUs free, 2 requested"
 
 
 # -- boosts ----------------------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def test_what_a_team_may_have_bounds_its_tasks_and_is_the_reason_that_they_are_t
     decision = schedule_for(lab, "blue", cpu=4 / count, count=count)
 
     assert not decision
-    assert decision.reasons == ("team blue has 0 of at most 2 CPUs, 4 asked",)
+    assert decision.reasons == ("team blue has 0 of at most 2 CPUs, 4 requested",)
     assert "granted" not in [event.event for event in lab.parts.journal.since(0)], "no part of it was taken meanwhile"
     assert schedule_for(lab, "blue", "smaller", cpu=1, count=2)
 

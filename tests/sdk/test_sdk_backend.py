@@ -10,7 +10,8 @@ from served_grid import NODES, ServedGrid, WallClock
 
 from distributed_grid.client import GridClient
 from distributed_grid.engine.engine import Engine
-from distributed_grid.errors import BoostNotFound, InvalidAmount, NoCapacity, Unavailable
+from distributed_grid.errors import BoostNotFound, InvalidAmount, NoCapacity, TargetNotFound, Unavailable
+from distributed_grid.model.leases import Purpose
 from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.boosts import ResourceBoostManager, ResourceBoostRequest
 from distributed_grid.store.home import GridHome
@@ -50,6 +51,22 @@ def test_a_boost_from_its_request_to_its_release(within: Callable[[Scene], None]
             assert (await backend.ask(GridClient.cluster_status))["controller"]["state"] == "running"
             assert await manager.release_boost(boost_id)
             assert not await manager.get_active_boosts()
+
+    within(scene)
+
+
+def test_leases_of_programs_are_not_active_boosts(within: Callable[[Scene], None]) -> None:
+    async def scene(backend: Backend) -> None:
+        async with ResourceBoostManager(backend=backend) as manager:
+            boost_id = await manager.request_boost(ResourceBoostRequest("b", "cpu", 1))
+            for purpose in (each for each in Purpose if each is not Purpose.BOOST):
+                assert await manager.request_boost(ResourceBoostRequest("b", "cpu", 1, purpose=purpose))
+            assert [b.boost_id for b in await manager.get_active_boosts()] == [boost_id]
+            assert [b.boost_id for b in await manager.get_active_boosts("b")] == [boost_id]
+            assert not await manager.get_active_boosts("a")
+            assert (await manager.get_boost_status())["total_active"] == 1
+            with pytest.raises(TargetNotFound):
+                await manager.get_active_boosts("nowhere")
 
     within(scene)
 

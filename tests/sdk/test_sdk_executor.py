@@ -13,10 +13,11 @@ from distributed_grid.sdk.execution import read_all
 
 
 class Controller:
-    """Says of every task that it waits, and then that there is no place for it; knows how busy the head is."""
+    """Says of every task that it waits, and then that there is no place for it; knows whether the head is under
+    pressure, and for what."""
 
-    def __init__(self, pressure: float | None = 0.1) -> None:
-        self._pressure = None if pressure is None else {"overall": pressure}
+    def __init__(self, *pressed: str) -> None:
+        self._pressed = list(pressed)
         self.asked: list[dict[str, Any]] = []
         self.completed: list[str] = []
 
@@ -24,7 +25,7 @@ class Controller:
         return await getattr(self, call.__name__)(*args, **more)
 
     async def cluster_status(self) -> dict[str, Any]:
-        return {"nodes": [{"name": "head", "is_head": True, "pressure": self._pressure}]}
+        return {"nodes": [{"name": "head", "is_head": True, "pressed": self._pressed}]}
 
     async def schedule_task(self, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body)
@@ -66,17 +67,16 @@ def asked(controller: Controller, use: Callable[[EnhancedOffloadingExecutor], An
 
 
 @pytest.mark.parametrize(
-    ("mode", "pressure", "strategy"),
+    ("mode", "pressed", "strategy"),
     [
-        ("share_and_offload", 0.9, "local_first"),
-        ("dynamic_balancing", 0.1, "local_first"),
-        ("dynamic_balancing", None, "local_first"),  # no measurement
-        ("dynamic_balancing", 0.9, "load_balanced"),
-        ("offload_only", 0.1, "local_first"),
+        ("share_and_offload", ["cpu"], "local_first"),
+        ("dynamic_balancing", [], "local_first"),
+        ("dynamic_balancing", ["memory"], "load_balanced"),
+        ("offload_only", [], "local_first"),
     ],
 )
-def test_the_mode_says_where_work_may_go(mode: str, pressure: float | None, strategy: str) -> None:
-    body = asked(Controller(pressure), lambda executor: executor.submit(print, 1), mode=mode)
+def test_the_mode_says_where_work_may_go(mode: str, pressed: list[str], strategy: str) -> None:
+    body = asked(Controller(*pressed), lambda executor: executor.submit(print, 1), mode=mode)
     assert body["strategy"] == strategy
     leaves = (body["anti_affinity"] or {}).get("nodes")
     assert bool(leaves) == (mode == "offload_only")
@@ -112,6 +112,21 @@ def test_what_makes_no_sense_is_said_at_once() -> None:
         with pytest.raises(InvalidRequest):
             EnhancedOffloadingExecutor(mode="sometimes")
         assert EnhancedOffloadingExecutor(None, None).mode is OffloadingMode.DYNAMIC_BALANCING
+
+    asyncio.run(run())
+
+
+def test_work_that_is_cancelled_before_it_begins_is_cancelled_and_has_no_result() -> None:
+    async def run() -> None:
+        controller = Controller()
+        async with EnhancedOffloadingExecutor(backend=controller) as executor:  # type: ignore[arg-type]
+            task_id = await executor.submit(print, 1)
+            assert await executor.cancel_task(task_id)
+            assert (await executor.get_task_status(task_id))["state"] == "cancelled"
+            assert [task["task_id"] for task in await executor.get_history()] == [task_id]
+            with pytest.raises(asyncio.CancelledError):
+                await executor.get_result(task_id)
+        assert controller.asked == []
 
     asyncio.run(run())
 

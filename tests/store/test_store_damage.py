@@ -63,7 +63,7 @@ def test_a_file_cut_off_anywhere_gives_way_to_the_previous_one(saved: BoostFile,
         assert [lease.id for lease in loaded.leases] == ["b1"]
         assert loaded.cluster is not None
         assert "is damaged" in loaded.problems[0]
-        assert "took resource_boosts.json.previous" in loaded.problems[0]
+        assert "used resource_boosts.json.previous" in loaded.problems[0]
 
 
 def test_bytes_flipped_in_ten_thousand_ways_never_change_a_boost(saved: BoostFile, good: bytes) -> None:

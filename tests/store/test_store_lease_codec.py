@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from property_examples import examples
 
 from distributed_grid.model.codec import decode_instant, encode_instant
-from distributed_grid.model.endings import Claimant, EndCause, Ending
-from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, OnGraceEnd, Program, Purpose
+from distributed_grid.model.endings import Claimant, EndCause, Ending, OnGraceEnd
+from distributed_grid.model.leases import Cause, Delivery, Lease, LeaseState, Notice, Program, Purpose
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.teams import DEFAULT_TEAM

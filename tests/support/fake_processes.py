@@ -34,6 +34,8 @@ class FakeProcesses:
         self.stubborn = False
         self.ends_by_itself = False
         self.cannot_start = False
+        self.lingers = False
+        """Commands use their grace period."""
 
     @property
     def control(self) -> ProcessControl:
@@ -154,7 +156,8 @@ class _Runners:
 
     def end(self, lease_id: str, grace_s: float, within_s: float) -> dict[str, Any]:
         self._fake.step("end")
-        self._said(lease_id).update({"state": "ended", "exit_code": -15})
+        if not self._fake.lingers:
+            self._said(lease_id).update({"state": "ended", "exit_code": -15})
         return self._said(lease_id)
 
     def remove(self, lease_id: str) -> None:

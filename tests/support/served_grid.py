@@ -18,7 +18,7 @@ from fake_processes import FakeProcesses
 from fake_telemetry import FakeTelemetry
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.connections import Answer, Connections, Trust
+from distributed_grid.client.connections import Answer, Call, Connections, Trust
 from distributed_grid.config import GridConfig
 from distributed_grid.controller.api import make_app
 from distributed_grid.controller.listening import checked, fingerprint, listen, url_of
@@ -181,7 +181,7 @@ class ServedGrid:
         trust = Trust(sha256=fingerprint(tls)) if tls else None
         connections = Connections(self.url, headers, trust)
         try:
-            return connections.ask(method, at + path, body, answer_s=120)
+            return connections.ask(Call(method, at + path, body, answer_s=120))
         finally:
             connections.close()
 

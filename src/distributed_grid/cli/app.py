@@ -34,10 +34,10 @@ _COMMANDS = {
     "whoami": ("login:whoami", "Show your name and your rights, as the controller sees them."),
     "plan": ("plan:plan", "Predict what would happen to a request now; nothing changes."),
     "why": ("plan:why", "Explain why a request is waiting, or why a boost has its lender."),
-    "cooldown": ("plan:cooldown", "Cordon a node: it returns everything and shares nothing until further notice."),
+    "cooldown": ("plan:cooldown", "Cordon a node: it returns everything, and lends and borrows nothing until --off."),
     "resource-sharing": (
         "resource_sharing:resource_sharing",
-        "Show what nodes may lend, which requests wait, and the policy in force.",
+        "Queue requests; show or set the policy; show what nodes may lend.",
     ),
     "config": ("config:config", "Check and show the configuration."),
     "audit": ("audit:audit", "Compare the ledger with the cluster; show who did what."),
@@ -64,7 +64,7 @@ class LazyGroup(Group):
         return {name: text for name, (_, text) in _COMMANDS.items()}
 
     def near(self, ctx: click.Context, word: str) -> list[str]:
-        """Also `boost request` for `request`: the nouns that have this very word."""
+        """Also suggests `boost request` for `request`: the groups with a command of that name."""
         found = {name: self.get_command(ctx, name) for name in _COMMANDS}
         below = [f"{name} {word}" for name, each in found.items() if isinstance(each, Group) and word in each.commands]
         return [*super().near(ctx, word), *below]
@@ -135,7 +135,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT)
 
 
 def _give_up_writing(error: OSError) -> None:
-    """Report that stdout cannot be written. What Python still holds for it is dropped, or it would fail again."""
+    """Report that stdout cannot be written. Drops Python's buffered output, which would fail again at exit."""
     if sys.stderr is not None:
         click.echo(f"Error: Cannot write to stdout: {error.strerror}", err=True)
         sys.stderr.flush()

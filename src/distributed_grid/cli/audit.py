@@ -37,8 +37,8 @@ def report_view(report: AuditReport, canvas: Canvas) -> str:
         *(("repaired", finding) for finding in report["repaired"]),
         *(("settled", finding) for finding in report["settled"]),
     ]
-    verdict = "Sound" if report["sound"] else count(len(report["findings"]), "finding")
-    head = click.style(verdict, fg="green" if report["sound"] else "red", bold=True) + f": looked at {looked}"
+    verdict = "OK" if report["sound"] else count(len(report["findings"]), "finding")
+    head = click.style(verdict, fg="green" if report["sound"] else "red", bold=True) + f": checked {looked}"
     if not rows:
         return head
     did = [f"  {line}" for line in report["did"]]
@@ -92,7 +92,7 @@ _MOST = 10_000
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@click.option("--repair", is_flag=True, help="Make the repairs that are safe. Nothing is killed.")
+@click.option("--repair", is_flag=True, help="Make the safe repairs. Nothing is killed without --kill.")
 @click.option(
     "--kill",
     is_flag=True,

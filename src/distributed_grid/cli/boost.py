@@ -16,7 +16,7 @@ from distributed_grid.cli.plan import what_became_of
 from distributed_grid.client import GridClient
 from distributed_grid.client.calls import message_if_slow
 from distributed_grid.errors import GridError
-from distributed_grid.model.leases import OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostStatus, ReleaseRequest
@@ -48,11 +48,11 @@ def boost() -> None:
     "--on-grace-end",
     metavar="|".join(OnGraceEnd),
     type=ON_GRACE_END,
-    help="What happens to work that uses the boost after that.  [default: as configured, else hold]",
+    help="What happens when the grace period ends.  [default: as configured, else hold]",
 )
 @click.option("--reclaim-url", metavar="URL", help="The URL to notify before the boost is reclaimed.")
 @click.option(
-    "--reclaim-watch", is_flag=True, help="Give notice before a reclaim: you watch for GRID_HOME/reclaim/ID.json."
+    "--reclaim-watch", is_flag=True, help="Give notice before a reclaim, in GRID_HOME/reclaim/ID.json on the head."
 )
 @click.option("--auto-renew", is_flag=True, help="Stay in the foreground, and renew the boost until this process ends.")
 @json_option
@@ -107,8 +107,6 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 
     def look() -> BoostStatus:
         found = client.boost_status(node)
-        if node is not None and not found["boosts"]:
-            client.node(node)  # an unknown name is an error, not an empty list
         return found if with_runs else without_runs(found)
 
     if watch:
@@ -119,7 +117,7 @@ def status(client: GridClient, node: str | None, with_runs: bool, watch: bool, a
 
 @boost.command(examples=["grid boost release 3f2a91c0", "grid boost release 3f2a91c0 --amount 2 --grace 5m --wait 10m"])
 @click.argument("boost_id", type=BOOST)
-@click.option("--amount", metavar="AMOUNT", help="Give back only this much; the rest stays.")
+@click.option("--amount", metavar="AMOUNT", help="Release only this amount; keep the rest.")
 @click.option("--grace", metavar=TIME, help="A grace period that overrides the boost's own.")
 @click.option(
     "--wait",
@@ -151,7 +149,7 @@ def release(client: GridClient, boost_id: str, amount: str | None, grace: str | 
 @json_option
 @with_client
 def checkpointed(client: GridClient, boost_id: str, as_json: bool) -> None:
-    """Report a checkpoint: the work in a boost is saved. Among equal boosts, such boosts are reclaimed first."""
+    """Report that the work in a boost is saved. Of equal boosts, one with a recent checkpoint is reclaimed first."""
     from distributed_grid.cli.output import clock
 
     def text(boost: Boost) -> str:
@@ -219,8 +217,6 @@ def _tell_warnings(boost: Boost, as_json: bool) -> None:
 
 def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> None:
     """Renew until this process ends; the boost then expires."""
-    import time
-
     from distributed_grid.cli.output import clock
     from distributed_grid.client.lease_keeper import LeaseKeeper
 
@@ -232,11 +228,7 @@ def _keep_renewing(client: GridClient, granted: Boost, duration_s: float) -> Non
         nonlocal current
         current = client.renew_boost(granted["boost_id"])
 
-    keeper = LeaseKeeper(duration_s)
     try:
-        while keeper.ended is None:
-            time.sleep(keeper.pause_s)
-            keeper.renew(renew)
-        raise keeper.ended
+        raise LeaseKeeper(duration_s).keep_here(renew)
     except KeyboardInterrupt:
         say(f"\n{short} ends at {clock(current['expires_at'])}. To end it now: grid boost release {short}")

@@ -51,7 +51,7 @@ class CapacityOptions(TypedDict):
 
 
 class CapacityCommand(Command):
-    """A negative amount looks like an option; it must reach our own check and its message."""
+    """Lets a negative amount, which looks like an option, reach grid's own check and its message."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.ignore_unknown_options = any(re.match(r"-[^-h]", word) for word in args)

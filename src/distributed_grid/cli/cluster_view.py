@@ -18,12 +18,12 @@ from distributed_grid.model.times import span
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import BoostList
-    from distributed_grid.wire.nodes import ClusterStatus, DemandStatus, NodeStatus, SuggestionStatus
+    from distributed_grid.wire.nodes import ClusterStatus, DemandStatus, NodeStatus, OneNode, SuggestionStatus
 
 _MOST: Final = 8
 
 
-def demand_lines(demand: Sequence[DemandStatus], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
+def _demand_lines(demand: Sequence[DemandStatus], canvas: Canvas, *, what: str = "Waiting") -> list[str]:
     """A headline, then the requests that do not fit, then the rest; the longest wait first."""
     if not demand:
         return [f"{bold(f'{what}:')} nothing"]
@@ -108,7 +108,7 @@ def cluster_view(status: ClusterStatus, canvas: Canvas | None = None) -> str:
             *cordoned_lines(status.get("cordoned", ()), canvas),
             "",
             *(*problems, "") * bool(problems),
-            *_waiting(status, canvas),
+            *demand_and_queue_lines(status, canvas),
             "",
             *(*suggestions, "") * bool(suggestions),
             *_boosts(without_runs(status["boosts"]), canvas),
@@ -218,18 +218,19 @@ def cordoned_lines(names: Sequence[str], canvas: Canvas) -> list[str]:
     return [click.style(line, fg="yellow") for text in texts for line in canvas.wrapped(text, indent="  ", first="")]
 
 
-def _waiting(status: ClusterStatus, canvas: Canvas) -> list[str]:
+def demand_and_queue_lines(seen: ClusterStatus | OneNode, canvas: Canvas, *, what: str = "Waiting") -> list[str]:
     """The demand in Ray's queues, and the requests in grid's own queue."""
-    queue = waiting_lines(status, canvas)
-    return [*(demand_lines(status["demand"], canvas) if status["demand"] or not queue else ()), *queue]
+    queue = waiting_lines(seen, canvas)
+    return [*(_demand_lines(seen["demand"], canvas, what=what) if seen["demand"] or not queue else ()), *queue]
 
 
 def _boosts(status: BoostList, canvas: Canvas) -> list[str]:
     """The boosts that end next."""
+    hidden = hidden_leases(status.get("hidden", 0))
     if not status["boosts"]:
-        return [f"{bold('Boosts:')} none", *hidden_leases(status)]
+        return [f"{bold('Boosts:')} none", *hidden]
     soonest = sorted(status["boosts"], key=ends_at)
-    lines = [boost_totals(status, canvas), *hidden_leases(status), *boost_rows(soonest[:_NEXT_BOOSTS], canvas)]
+    lines = [boost_totals(status, canvas), *hidden, *boost_rows(soonest[:_NEXT_BOOSTS], canvas)]
     if len(soonest) > _NEXT_BOOSTS:
         lines.append(_dim(f"{len(soonest) - _NEXT_BOOSTS} more end later: grid boost status"))
     return lines

@@ -1,7 +1,7 @@
 """The output to draw on, and tables as plain text.
 
 A thousand rows take milliseconds, and nothing wraps or is cut off when piped. On a terminal, a table drops its least
-important columns until its rows fit. In a pipe it always has all of its columns, and "-" in a cell with nothing to say,
+important columns until its rows fit. In a pipe it always has all of its columns, and "-" in an empty cell,
 so that programs can count on both.
 """
 
@@ -94,7 +94,7 @@ class Column:
     forms: tuple[Form, ...]
     right: bool = False
     optional: bool = False
-    """On a terminal, left out where no row has something to say."""
+    """On a terminal, omitted if all of its cells are empty."""
 
     @classmethod
     def of(

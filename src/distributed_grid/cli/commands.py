@@ -31,7 +31,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands below one noun. `ls`, `list` and `status` are one word; a near miss is answered with what is close."""
+    """The commands of one noun. `ls`, `list` and `status` are synonyms; a misspelled command gets suggestions."""
 
     command_class = Command
     group_class = type

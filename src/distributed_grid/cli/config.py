@@ -36,7 +36,7 @@ class CheckedConfig(TypedDict):
 @click.argument("file", required=False, type=click.Path())
 @json_option
 def check(file: str | None, as_json: bool) -> None:
-    """Check FILE (default: the configuration that every command would use)."""
+    """Check FILE (default: the configuration that commands use)."""
     loaded = _load(file)
 
     def text(found: CheckedConfig) -> str:

@@ -11,7 +11,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.errors import ConfigDiffers
 from distributed_grid.model.listening import Listening
 
-agreed_config_option = partial(config_option, help="Refuse unless the controller runs this configuration.")
+agreed_config_option = partial(config_option, help="Fail unless the controller runs this configuration.")
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +60,7 @@ _OPTIONS = (
         "--port",
         default=0,
         type=click.IntRange(0, 65535),
-        help="The port on which it listens.  [default: any free one]",
+        help="The port on which it listens.  [default: the last controller's, or any free one]",
     ),
     click.option(
         "--tls-cert", default="", metavar="FILE", help="The controller's certificate with its chain, in PEM format."

@@ -13,7 +13,7 @@ from distributed_grid.cli.commands import Command
 def demo() -> int:
     """See boosts work on a real cluster, with every claim checked against Ray.
 
-    Uses the embedded cluster that is running here if it is idle, else one of its own that ends with the demo.
+    Uses this installation's embedded cluster if it is running and idle; otherwise starts one that ends with the demo.
     Exits with 9 if a claim does not hold.
     """
     # A separate process: the demo is a Ray driver, and the command never imports ray. The demo ends its cluster

@@ -29,10 +29,10 @@ PATIENCE_S = 100.0
 def doctor(address: str | None, as_json: bool) -> None:
     """Check everything that grid needs, and suggest fixes.
 
-    The exit code is 0 if no check failed, otherwise 9. The checks make a resource `grid:doctor`
-    on the head and a tiny placement group, and remove both at once.
+    The exit code is 0 if no check failed, otherwise 9. The checks create a resource `grid:doctor`
+    on the head and a tiny placement group, and remove both immediately.
     """
-    say("Looking at this machine and the cluster ...")
+    say("Checking this machine and the cluster ...")
     findings = examine(address)
     failed = [finding for finding in findings if finding["severity"] == "fail"]
     rows = [(finding["severity"], finding) for finding in findings]

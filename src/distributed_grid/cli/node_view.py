@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from distributed_grid.cli.cluster_view import demand_lines, in_use_lines, unwell_lines
+from distributed_grid.cli.cluster_view import demand_and_queue_lines, in_use_lines, unwell_lines
 from distributed_grid.cli.columns import Canvas, Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.node_columns import STATES, bar, colour, curve, kinds_of, node_columns, node_styles, percent
 from distributed_grid.cli.output import short
-from distributed_grid.cli.tables import bold, boost_rows, ends_at
+from distributed_grid.cli.tables import asked_as_boosts, bold, boost_rows, ends_at, hidden_leases
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY
 from distributed_grid.model.times import parse_instant, span
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost
     from distributed_grid.wire.nodes import (
         History,
         ListedNode,
@@ -107,14 +106,14 @@ def _accuracies(node: OneNode, kinds: list[str], canvas: Canvas) -> list[str]:
 def _accuracy(forecast: NodeForecast) -> str:
     found = forecast["accuracy"]
     if found is None:
-        return "no forecast has come due yet, so their accuracy is unknown"
+        return "no forecast has been verified yet, so the accuracy is unknown"
     text = (
         f"{found['checked']} forecasts at {span(found['horizon_s'])} were off by {found['error'] * 100:.1f}% on "
         f"average (same-as-now: {found['error_of_now'] * 100:.1f}%)"
     )
     if found["covered"] is None:
         return text
-    return f"{text}; {percent(found['covered'])} came inside the {percent(forecast['confidence'])} interval"
+    return f"{text}; {percent(found['covered'])} fell inside the {percent(forecast['confidence'])} interval"
 
 
 _PRESSURE: Final = ("pressure", "cpu%", "mem%", "gpu%")
@@ -159,8 +158,8 @@ def node_view(node: OneNode, canvas: Canvas) -> str:
         [_amounts_table(node), *_host_lines(node, canvas)],
         _gpu_lines(node, canvas),
         outlook_lines(node, canvas),
-        demand_lines(node["demand"], canvas, what="Waiting for it"),
-        _boost_lines(node["boosts"], canvas),
+        demand_and_queue_lines(node, canvas, what="Waiting for it"),
+        _boost_lines(node, canvas),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section)
 
@@ -268,10 +267,13 @@ def _gpu(gpu: MeasuredGpu, canvas: Canvas) -> Iterable[str]:
     return [first, *(f"     {line.strip()}" for line in rest)]
 
 
-def _boost_lines(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
+def _boost_lines(node: OneNode, canvas: Canvas) -> list[str]:
+    boosts = asked_as_boosts(node["boosts"])
+    of_programs = len(node["boosts"]) - len(boosts)
+    hidden = hidden_leases(of_programs, f"grid boost status --node {node['name']} --all")
     if not boosts:
-        return [f"{bold('Boosts:')} none"]
-    return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas)]
+        return [f"{bold('Boosts:')} none", *hidden]
+    return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas), *hidden]
 
 
 def _gb(amount: float) -> str:

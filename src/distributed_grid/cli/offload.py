@@ -88,8 +88,8 @@ def _process_table(processes: Sequence[OffloadCandidate], canvas: Canvas, *, mov
         "age": Column.of("Age", [span(one["age_seconds"]) for one in processes], right=True),
         **(
             {
-                "to": Column.of("Could go to", [one["destination"] or "-" for one in processes]),
-                "sure": Column.of("Sure", [f"{one['confidence']:.0%}" for one in processes], right=True),
+                "to": Column.of("Destination", [one["destination"] or "-" for one in processes]),
+                "sure": Column.of("Confidence", [f"{one['confidence']:.0%}" for one in processes], right=True),
             }
             if movable
             else {}
@@ -121,7 +121,7 @@ def plan_view(plan: OffloadPlan) -> str:
     end = (
         "keeps running there as well (--keep)"
         if plan["keep"]
-        else f"is asked to end, and killed after {plan['grace_seconds']:g} s"
+        else f"gets SIGTERM, and SIGKILL after {plan['grace_seconds']:g} s"
     )
     lines = [
         f"Process {plan['pid']} on {plan['node']}: {shlex.join(plan['command'])}",

@@ -82,13 +82,13 @@ def adopt_option(command: F) -> F:
     return click.option(
         "--adopt",
         is_flag=True,
-        help="Take over boosts that another cluster left in GRID_HOME, if their nodes are in this one.",
+        help="Adopt boosts that another cluster left in GRID_HOME, if their nodes are in this cluster.",
     )(command)
 
 
 T = TypeVar("T")
 _AS_WRITTEN = frozenset({"command", "label", "cwd", "output"})
-"""Fields with users' own words: a time in them is not grid's."""
+"""Fields with text that users wrote: times in them stay as they are."""
 
 
 def readable(data: T) -> T:

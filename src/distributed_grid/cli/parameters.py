@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.types import StringParamType
 
-from distributed_grid.model.leases import DeliveryChoice, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import DeliveryChoice
 from distributed_grid.model.policies import CONFIGURED, AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.resources import BUILT_IN

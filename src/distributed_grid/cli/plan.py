@@ -165,7 +165,7 @@ def why(client: GridClient, request_or_boost: str, as_json: bool) -> None:
 @json_option
 @with_client
 def cooldown(client: GridClient, node: str, off: bool, grace: str | None, as_json: bool) -> None:
-    """Cordon NODE: it returns everything and shares nothing until further notice."""
+    """Cordon NODE: it returns everything, and lends and borrows nothing until --off."""
     from distributed_grid.model.validators import seconds
 
     grace_s = None if grace is None else seconds("grace period", grace, zero_allowed=True)

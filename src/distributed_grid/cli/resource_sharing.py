@@ -98,10 +98,12 @@ def _teams(status: SharingStatus, canvas: Canvas) -> str:
     table = fit(
         {
             "team": Column.of("Team", [team["name"] for team in teams]),
-            "held": Column.of("Has", [listed(team["held"]) for team in teams]),
+            "held": Column.of("Holds", [listed(team["held"]) for team in teams]),
             "guaranteed": Column.of("Guaranteed", [listed(team["guaranteed"]) for team in teams]),
-            "borrows": Column.of("May borrow", [_limit(team["borrowing_limit"], "whatever is free") for team in teams]),
-            "lends": Column.of("Lends at most", [_limit(team["lending_limit"], "all") for team in teams]),
+            "borrows": Column.of(
+                "Borrowing limit", [_limit(team["borrowing_limit"], "whatever is free") for team in teams]
+            ),
+            "lends": Column.of("Lending limit", [_limit(team["lending_limit"], "all") for team in teams]),
             "weight": Column.of("Weight", [f"{team['weight']:g}" for team in teams], right=True),
         },
         ("weight", "lends", "borrows"),
@@ -198,7 +200,7 @@ def _shown(value: object) -> str:
 
 @click.group("resource-sharing", cls=Group)
 def resource_sharing() -> None:
-    """Show what nodes may lend, which requests wait, and the policy in force."""
+    """Queue requests; show or set the policy; show what nodes may lend."""
 
 
 @resource_sharing.command(examples=["grid resource-sharing status"])

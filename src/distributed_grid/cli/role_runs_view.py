@@ -180,8 +180,8 @@ def _owner(run: RunHeader) -> str:
 def _pending_command(command: PendingCommand | None) -> str:
     if command is None:
         return ""
-    counts = [f"{count} of {role}" for role, count in command["counts"].items()]
-    return f"requested, but not yet read by the run: {', '.join(['its end'] if command['down'] else counts)}"
+    counts = [f"scale {role} to {count}" for role, count in command["counts"].items()]
+    return f"requested, but not yet read by the run: {', '.join(['shut down'] if command['down'] else counts)}"
 
 
 def _roles_table(roles: Sequence[RoleOfRun], canvas: Canvas) -> str:
@@ -196,11 +196,11 @@ def _roles_table(roles: Sequence[RoleOfRun], canvas: Canvas) -> str:
     found = {
         "role": Column.of("Role", [role["role"] for role in roles]),
         "up": Column.of("Up", [f"{role['up']} of {role['wanted']}" for role in roles], right=True),
-        "asked": Column.of("Asked", [span(role) for role in roles], right=True),
+        "asked": Column.of("Requested", [span(role) for role in roles], right=True),
         "failures": Column.of("Failures", [failures(role) for role in roles], right=True),
-        "each": Column.of("Each", [listed(role["needs"]) for role in roles], optional=True),
+        "each": Column.of("Per actor", [listed(role["needs"]) for role in roles], optional=True),
         "pool": Column.of("Pool", [role["pool"] or "-" for role in roles], optional=True),
-        "together": Column.of("Together", [role["colocation_group"] or "-" for role in roles], optional=True),
+        "together": Column.of("Colocated", [role["colocation_group"] or "-" for role in roles], optional=True),
         "scaling": Column.of("Scales by", [role["scaling"] or "-" for role in roles], optional=True),
     }
     return fitted_table(fit(found, ("together", "pool", "each", "scaling", "failures"), canvas))

@@ -136,7 +136,7 @@ for _command in (role_runs.up, role_runs.status, role_runs.scale, role_runs.down
     default=_LIVE,
     show_default=True,
     metavar="live|FILE",
-    help="The running cluster, with what is free now; or a cluster that a configuration file describes, all free.",
+    help="live: the running cluster, with what is free now. FILE: a configured cluster in which everything is free.",
 )
 @json_option
 def plan(file: str, cluster: str, as_json: bool) -> None:

@@ -190,12 +190,12 @@ def _roles_table(roles: Sequence[PlannedRole], canvas: Canvas) -> str:
     ]
     found = {
         "role": Column.of("Role", [role["role"] for role in roles]),
-        "asked": Column.of("Asked", spans, right=True),
+        "asked": Column.of("Requested", spans, right=True),
         "placed": Column.of("Placed", [str(role["placed"]) for role in roles], right=True),
         "nodes": Column.of("Nodes", [str(role["nodes"]) for role in roles], right=True),
-        "each": Column.of("Each", [listed(role["each"]) for role in roles]),
+        "each": Column.of("Per actor", [listed(role["each"]) for role in roles]),
         "pool": Column.of("Pool", [role["pool"] or "-" for role in roles], optional=True),
-        "together": Column.of("Together", together, optional=True),
+        "together": Column.of("Colocated", together, optional=True),
     }
     return fitted_table(fit(found, ("together", "pool", "each"), canvas))
 

@@ -71,7 +71,7 @@ def run(
 ) -> int:
     """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease.
 
-    The exit code is the program's own. Ctrl-C cancels it, and the lease is returned.
+    The exit code is the program's own, or 5 if the lease ended first. Ctrl-C ends the program and returns the lease.
     """
     import os
     import sys

@@ -44,10 +44,11 @@ def start(
 ) -> None:
     """Add grid to a Ray cluster that is already running.
 
-    Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered and named by host name.
+    Run it on the head node. Without --config or $GRID_CONFIG all nodes are discovered, and named by their Ray
+    label grid/name, else by host name.
 
-    A background process then supervises the controller: it starts the controller again if Ray has given it up, or
-    after the head was gone and has returned. grid stop ends this process; --no-supervise does not start it.
+    A background process then supervises the controller: it restarts the controller if Ray gives up on it, or
+    after the head has restarted. grid stop ends this process; --no-supervise does not start it.
 
     With --supervise, this command supervises in the foreground, for systemd or tmux. SIGTERM and Ctrl-C end it, and
     leave grid and its boosts in the cluster. grid stop returns the boosts, and ends it as well.

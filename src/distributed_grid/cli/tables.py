@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
-from distributed_grid.model.endings import what_happens_then, why_it_ends
+from distributed_grid.model.endings import on_grace_end, what_happens_then, why_it_ends
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.resources import GPU
 
@@ -46,9 +46,9 @@ def return_line(boost: Boost) -> str:
     what = quantity(boost["resource_type"], boost["amount"])
     if boost["state"] == "released":
         return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} as work ends"
+    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} back as work ends"
     ending = boost["ending"]
-    if ending is None or ending["deadline"] is None or ending["on_grace_end"] == "hold":
+    if ending is None or ending["deadline"] is None or on_grace_end(ending).only_waits:
         return said
     return f"{said}; {what_happens_then(ending, clock(ending['deadline']))}"
 
@@ -66,7 +66,7 @@ def _companions(boost: Boost) -> list[str]:
 def _how_to_use(boost: Boost, short: str) -> list[str]:
     if Delivery.named(boost["delivery"]).moves_totals:
         return [
-            f"{boost['target_node']} has it now: every Ray program there sees it, unmodified.",
+            f"The capacity is on {boost['target_node']} now: every Ray program there can use it, unmodified.",
             f"To give it back early:  grid boost release {short}",
         ]
     subject = "The GPU is" if boost["resource_type"] == GPU else "It is"
@@ -78,9 +78,14 @@ def _how_to_use(boost: Boost, short: str) -> list[str]:
     ]
 
 
+def asked_as_boosts(boosts: Iterable[Boost]) -> list[Boost]:
+    """The boosts that were requested as boosts, without the leases of programs."""
+    return [boost for boost in boosts if boost["purpose"] == "boost"]
+
+
 def without_runs(status: S) -> S:
     """Only the boosts that were requested as boosts, and how many other leases there are (`hidden`)."""
-    kept = [boost for boost in status["boosts"] if boost["purpose"] == "boost"]
+    kept = asked_as_boosts(status["boosts"])
     hidden = len(status["boosts"]) - len(kept)
     status = status.copy()
     status.update({"boosts": kept})
@@ -92,18 +97,15 @@ def without_runs(status: S) -> S:
 def boost_table(status: BoostList, canvas: Canvas | None = None) -> str:
     """Show the totals per resource type, then every boost."""
     canvas = canvas or Canvas()
-    head = [boost_totals(status, canvas), *hidden_leases(status)]
+    head = [boost_totals(status, canvas), *hidden_leases(status.get("hidden", 0))]
     if not status["boosts"]:
         return "\n".join([*head, "To request one:  grid boost request NODE cpu|gpu|memory AMOUNT"])
     return "\n".join([*head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
 
 
-def hidden_leases(status: BoostList) -> list[str]:
+def hidden_leases(count: int, command: str = "grid boost status --all") -> list[str]:
     """A line about the leases of runs, tasks, roles and moved processes, which are not shown as boosts."""
-    count = status.get("hidden", 0)
-    if not count:
-        return []
-    return [click.style(f"{leases_of_programs(count)}: grid boost status --all", dim=True)]
+    return [click.style(f"{leases_of_programs(count)}: {command}", dim=True)] if count else []
 
 
 def leases_of_programs(count: int) -> str:
@@ -173,9 +175,9 @@ def ends_at(boost: Boost) -> str:
 
 
 def is_held(boost: Boost) -> bool:
-    """It is being returned, and is back when the work that uses it ends: its deadline ends nothing."""
+    """Whether it is being returned and waits for its work to end: its deadline ends no work."""
     ending = boost["ending"]
-    return boost["state"] == "releasing" and ending is not None and ending["on_grace_end"] == "hold"
+    return boost["state"] == "releasing" and ending is not None and on_grace_end(ending).only_waits
 
 
 def _reclaim_note(boost: Boost) -> list[str]:

@@ -111,8 +111,8 @@ def _table(found: "ShownRuns") -> str:
             "exit": Column.of(
                 "Exit", ["" if run["exit_code"] is None else str(run["exit_code"]) for run in runs], right=True
             ),
-            "pid": Column.of("PID here", [str(run["pid"]) for run in runs], right=True),
-            "lender": Column.of("Lease of", [run["source_node"] or "" for run in runs]),
+            "pid": Column.of("Local PID", [str(run["pid"]) for run in runs], right=True),
+            "lender": Column.of("Lender", [run["source_node"] or "" for run in runs]),
             "began": Column.of("Began", [clock(run["began_at"]) for run in runs]),
             "took": Column.of("Took", [f"{run['seconds']:.0f} s" for run in runs], right=True),
             "command": Column.of("Command", commands, *narrower),

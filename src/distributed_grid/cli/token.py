@@ -42,7 +42,7 @@ def token() -> None:
     "--max-priority",
     metavar="low|normal|high|critical",
     type=PRIORITY,
-    help="The highest priority it may ask for.  [default: its team's max_priority, or normal]",
+    help="The highest priority it may request.  [default: its team's max_priority, or normal]",
 )
 @json_option
 @with_client

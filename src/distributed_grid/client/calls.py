@@ -6,23 +6,24 @@ import getpass
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from distributed_grid.client.connections import Answer, Channel, Connections, Unreachable, listens
+from distributed_grid.client.connections import ANSWER_S, Answer, Call, Channel, Connections, Unreachable, listens
 from distributed_grid.client.whereabouts import NO_CLUSTER, Whereabouts
 from distributed_grid.errors import ControllerUnreachable, GridError, NoCluster, TooBusy, error_from_dict
 from distributed_grid.model.plain_text import plain_data
 from distributed_grid.store.home import GridHome
 
+T = TypeVar("T")
 RETRY_S: Final = 10.0
 _RETRY_CHANGES_S: Final = 60.0
 """For changes: on a busy machine a controller may need this long to come back."""
 _BUSY_PAUSE_S: Final = 1.0
 _PAUSE_S: Final = 0.2
-ANSWER_S: Final = 30.0
 _SLOW_S: Final = 2.0
 _FROM_ELSEWHERE: Final = (
     "Check the URL, and that the network lets you reach it. On the head, grid cluster status shows whether grid is up."
@@ -75,33 +76,22 @@ class Caller:
         """The controller's URL."""
         return (self._channel or self._find())[0].url
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        patience_s: float = ANSWER_S,
-        as_it_is: bool = False,
-    ) -> Any:
+    def _answer(self, call: Call[T]) -> T:
         """Call the controller; retry while it is too busy, or away: Ray restarts it after a crash."""
-        retry_s = (RETRY_S if method == "GET" else _RETRY_CHANGES_S) if self._retry_s is None else self._retry_s
+        retry_s = (RETRY_S if call.method == "GET" else _RETRY_CHANGES_S) if self._retry_s is None else self._retry_s
+        sent = replace(call, path=f"/api/v1{call.path}")
         deadline = time.monotonic() + retry_s
         has_said = False
-        sent = dict(headers or {})
         while True:
             is_known = self._channel is not None
             found, connections = self._channel or self._find()
             try:
-                with self._waiting(found.url, patience_s):
-                    answer = connections.ask(
-                        method, f"/api/v1{path}", body, params=params, headers=sent, answer_s=patience_s
-                    )
+                with self._waiting(found.url, call.answer_s):
+                    answer = connections.ask(sent)
             except Unreachable as error:
                 self.close()
-                sent["X-Grid-Retry"] = "1"  # the call may have succeeded, and only the answer was lost
+                # The call may have succeeded, and only the answer was lost.
+                sent = replace(sent, headers={**call.headers, "X-Grid-Retry": "1"})
                 if found.ray_address and not listens(found.ray_address):
                     raise NoCluster(
                         "No cluster is running",
@@ -129,16 +119,16 @@ class Caller:
                     continue
                 raise failure
             try:
-                result = answer.json()
+                result: T = answer.json()
             except ValueError:
                 raise self._not_grid() from None
-            return plain_data(result) if self._plain and not as_it_is else result
+            return plain_data(result) if self._plain and not call.as_it_is else result
 
-    def _waiting(self, url: str, patience_s: float) -> AbstractContextManager[None]:
+    def _waiting(self, url: str, answer_s: float) -> AbstractContextManager[None]:
         """Report once what a call is waiting for; calls that normally take longer get that time first."""
         if self._on_wait is None:
             return nullcontext()
-        after_s = _SLOW_S + max(0.0, patience_s - ANSWER_S)
+        after_s = _SLOW_S + max(0.0, answer_s - ANSWER_S)
         return message_if_slow(f"Waiting for the controller at {url} to answer ...", self._on_wait, after_s)
 
     def _find(self) -> tuple[Whereabouts, Channel]:

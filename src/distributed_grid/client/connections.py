@@ -10,9 +10,9 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import orjson
@@ -20,6 +20,8 @@ import orjson
 from distributed_grid.errors import CertificateUntrusted, InvalidRequest
 
 _CONNECT_S: Final = 5.0
+ANSWER_S: Final = 30.0
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +88,38 @@ class Answer:
         return orjson.loads(self.body)
 
 
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T_co]):
+    """One call of the API; the JSON of its answer is a `T_co`, which the caller's return type names."""
+
+    method: str
+    path: str
+    body: Mapping[str, object] | None = None
+    params: Mapping[str, object] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    answer_s: float = ANSWER_S
+    """How long the answer may take."""
+    as_it_is: bool = False
+    """The answer has the output of a process, which is shown as it is."""
+
+    @property
+    def query(self) -> str:
+        return urlencode(self.params or {})
+
+    @property
+    def content(self) -> bytes:
+        """The body as JSON, also NaN: the controller says why not."""
+        return b"" if self.body is None else json.dumps(self.body).encode()
+
+    def all_headers(self, own: Mapping[str, str]) -> dict[str, str]:
+        """With those that every call of a channel has."""
+        return {**own, **self.headers, **({} if self.body is None else {"Content-Type": "application/json"})}
+
+
 class Channel(Protocol):
     """Carries calls to a controller."""
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        answer_s: float,
-    ) -> Answer: ...
+    def ask(self, call: Call[object]) -> Answer: ...
 
     def close(self) -> None: ...
 
@@ -114,26 +135,12 @@ class Connections:
         self._headers = {**headers, "Accept": "application/json"}
         self._idle: deque[http.client.HTTPConnection] = deque()
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        answer_s: float,
-    ) -> Answer:
-        """One call and its answer, which may take `answer_s`. Raises `Unreachable`, or `CertificateUntrusted`."""
-        target = f"{path}?{urlencode(params)}" if params else path
-        sent = self._headers | dict(headers or {})
-        content = None if body is None else json.dumps(body).encode()  # also NaN: the controller says why not
-        if content is not None:
-            sent["Content-Type"] = "application/json"
+    def ask(self, call: Call[object]) -> Answer:
+        """One call and its answer. Raises `Unreachable`, or `CertificateUntrusted`."""
         while self._idle:
             # The server may have closed an idle connection meanwhile: that is no reason to give up.
             try:
-                return self._ask(self._idle.pop(), method, target, content, sent, answer_s)
+                return self._ask(self._idle.pop(), call)
             except IndexError:
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
@@ -141,7 +148,7 @@ class Connections:
             except (OSError, http.client.HTTPException) as error:
                 raise Unreachable(_reason(error)) from error
         try:
-            return self._ask(self._new(), method, target, content, sent, answer_s)
+            return self._ask(self._new(), call)
         except ssl.SSLCertVerificationError as error:
             raise why_untrusted(self._host, error) from error
         except (OSError, http.client.HTTPException) as error:
@@ -155,20 +162,13 @@ class Connections:
             return PinnedConnection(self._host, self._port, self._trust.sha256, self._context, _CONNECT_S)
         return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_S, context=self._context)
 
-    def _ask(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
-        content: bytes | None,
-        headers: Mapping[str, str],
-        answer_s: float,
-    ) -> Answer:
+    def _ask(self, connection: http.client.HTTPConnection, call: Call[object]) -> Answer:
+        target = f"{call.path}?{call.query}" if call.params else call.path
         try:
             if connection.sock is None:
                 connection.connect()
-            connection.sock.settimeout(answer_s)
-            connection.request(method, target, content, dict(headers))
+            connection.sock.settimeout(call.answer_s)
+            connection.request(call.method, target, call.content or None, call.all_headers(self._headers))
             response = connection.getresponse()
             answer = Answer(response.status, response.read())
         except BaseException:

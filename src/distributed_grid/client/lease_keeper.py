@@ -47,8 +47,15 @@ class LeaseKeeper:
         else:
             self._due_at = self._clock() + self._length_s * RENEWED_AFTER
 
+    def keep_here(self, call: Callable[[], object]) -> GridError:
+        """Renew it by this call whenever it is due, until it ends; returns why it ended. Blocks until then."""
+        while self.ended is None:
+            time.sleep(self.pause_s)
+            self.renew(call)
+        return self.ended
+
     async def keep(self, call: Callable[[], Awaitable[object]]) -> GridError:
-        """Renew it whenever it is due, until it ends; returns why it ended."""
+        """The same without blocking."""
         while self.ended is None:
             await asyncio.sleep(self.pause_s)
             try:
@@ -65,6 +72,18 @@ class LeaseKeeper:
         elif not isinstance(error, GridError):  # not as usual as a controller that is away
             log_failure("renewing a lease", error)
         self._due_at = self._clock() + self._length_s / 12
+
+
+def kept_in_background(lease_id: str, length_s: float, call: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+    """Renew a lease in this event loop, until it ends or the task is cancelled. Its end is logged."""
+    return asyncio.create_task(_keep(lease_id, LeaseKeeper(length_s), call))
+
+
+async def _keep(lease_id: str, keeper: LeaseKeeper, call: Callable[[], Awaitable[object]]) -> None:
+    from distributed_grid.logs import logger  # only now: it would delay the start of every command that renews
+
+    why = await keeper.keep(call)
+    logger().warning("a lease is no longer renewed", lease=lease_id, message=why.message)
 
 
 class WatchedLease:

@@ -141,8 +141,8 @@ def why_slow(config: GridConfig, cores: int) -> str | None:
         return None
     return (
         f"the nodes have {cpus:g} CPUs together, and this machine has {cores} core{'s' * (cores != 1)}. A plain Ray "
-        f"program starts up to one worker for each CPU, which is slow here; grid run --cpus {cores} -- PROGRAM "
-        "starts no more than the machine can carry, and so does a cpu_count that matches the machine."
+        f"program starts up to one worker for each CPU, which is slow here. To avoid that, use grid run --cpus {cores} "
+        "-- PROGRAM, or set cpu_count to what the machine has."
     )
 
 

@@ -10,6 +10,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class EndRequested(BaseException):
     """A signal asked this process to end; as with KeyboardInterrupt, everything is released on the way out."""
 
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
 
 class EndSignals:
     """Within its `with` block, the first signal raises `EndRequested`. Ignored signals stay ignored, as under nohup."""
@@ -39,4 +43,4 @@ class EndSignals:
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         for each in self._before:
             signal.signal(each, signal.SIG_DFL if self._may_insist else signal.SIG_IGN)
-        raise EndRequested(signal.Signals(number).name)
+        raise EndRequested(signal.Signals(number))

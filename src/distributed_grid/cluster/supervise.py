@@ -85,6 +85,7 @@ class ServiceManager:
 
 _SUPERVISES: Final = "GRID_SUPERVISES"
 """The environment variable of a background supervisor and of what it starts: the GRID_HOME that it watches."""
+_MODULE: Final = "distributed_grid.cluster.supervise"
 _WITHOUT_HEAD_S: Final = 24 * 3600.0
 """A background supervisor does not wait for a head for ever: some clusters do not come back."""
 _AGAIN_S: Final = 1.0
@@ -250,7 +251,7 @@ class Supervisor:
             why, try_next = "; ".join((error.message, *error.because)), error.try_next or ""
         else:
             why, try_next = f"{type(error).__name__}: {error}", ""
-        self._tell(f"that failed: {why}. Next try in {again_s:.0f} s. {try_next}".rstrip())
+        self._tell(f"failed: {why}. Retrying in {again_s:.0f} s. {try_next}".rstrip())
 
     def _pause(self, seconds: float) -> None:
         often = self._manager.watchdog_s
@@ -304,8 +305,11 @@ def start_supervisor(home: GridHome, order: Order) -> str | None:
 
 
 def restored_supervisor(home: GridHome) -> str | None:
-    """Restart this home's supervisor if it is gone; a note for the user, or None if there was nothing to do."""
-    if _supervisors(home):
+    """Restart this home's supervisor if it is gone; a note for the user, or None if there was nothing to do.
+
+    What it was starting may outlive it, and watches nothing.
+    """
+    if any(map(_is_supervisor, _supervisors(home))):
         return None
     try:
         if (order := bytes_of(home.supervisor)) is None:
@@ -333,14 +337,22 @@ def end_supervisors(home: GridHome) -> bool:
 
 
 def _supervisors(home: GridHome) -> list[psutil.Process]:
+    """The background supervisors of this home, and what they have started."""
     return [process for process in carrying(str(home.path), _SUPERVISES) if process.pid != os.getpid()]
+
+
+def _is_supervisor(process: psutil.Process) -> bool:
+    try:
+        return _MODULE in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def _spawn(home: GridHome, order: Order) -> None:
     record = None if order.record is None else ClusterRecord.from_dict(dict(order.record))
     env = dict(os.environ) if record is None else child_environment(os.environ, record.marker)
     home.logs.mkdir(mode=0o700, exist_ok=True)
-    command = [sys.executable, "-P", "-m", "distributed_grid.cluster.supervise", str(home.path)]
+    command = [sys.executable, "-P", "-m", _MODULE, str(home.path)]
     process = spawn(command, home.logs / "supervisor.log", env | {_SUPERVISES: str(home.path)}, stdin=subprocess.PIPE)
     assert process.stdin is not None
     with process.stdin as pipe:

@@ -54,7 +54,7 @@ def absolute(path: str | Path, cwd: Path) -> Path:
 
 
 def _may_exist(path: Path) -> bool:
-    """False only if there is certainly nothing; reading tells what is wrong with the rest."""
+    """False only if the path certainly does not exist; otherwise, reading reports the error."""
     try:
         return path.exists()
     except OSError:

@@ -40,7 +40,7 @@ def _in_section(model: type[BaseModel] | None, entry: Entry, path: Steps) -> Ite
         elif is_section((*path, key)):
             yield from _in_section(None, child, (*path, key))
         else:
-            said = f"unknown key {key!r} (kept, not used){did_you_mean(key, known)}"
+            said = f"unknown key {key!r} (ignored){did_you_mean(key, known)}"
             yield Problem(child.path, said, child.key_place)
 
 
@@ -94,7 +94,7 @@ def _too_much_guaranteed(config: GridConfig, root: Entry) -> list[Problem]:
         has = [getattr(node, field) for node in nodes]
         given = sum(getattr(team.guaranteed, kind) or 0 for team in config.resource_sharing.teams)
         if has and None not in has and given > sum(has):
-            said = f"{given:g} of {kind} guaranteed, and all nodes have {sum(has):g}"
+            said = f"teams are guaranteed {given:g} {kind} in total, but all nodes together have {sum(has):g}"
             found.append(Problem(path, said, entry.place if entry else None))
     return found
 

@@ -252,7 +252,7 @@ def _details(error: ValidationError) -> list[InitErrorDetails]:
 
 
 def _without_order(settings: dict[str, Any], head: NodeConfig | None) -> dict[str, Any]:
-    """Nodes by name and tags by letter. The head may hang on the order, so it is named instead."""
+    """Sort nodes by name and tags alphabetically. The head may depend on the order, so it is recorded by name."""
     nodes = [
         {**node, "tags": sorted(node["tags"]), "owners": sorted(node["owners"]), "role": None}
         for node in settings["nodes"]

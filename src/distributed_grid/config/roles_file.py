@@ -14,8 +14,7 @@ from distributed_grid.config.loader import LoadedConfig, invalid, text_of
 from distributed_grid.config.models import NodeConfig
 from distributed_grid.config.values import units
 from distributed_grid.config.yaml_tree import read_tree
-from distributed_grid.decide.capacity.feasibility import lendable
-from distributed_grid.decide.capacity.usage import Usage
+from distributed_grid.decide.capacity.feasibility import as_inventory
 from distributed_grid.decide.policies import headroom_under
 from distributed_grid.errors import ConfigInvalid, InvalidRole, did_you_mean
 from distributed_grid.model.nodes import Node, NodeTable
@@ -153,7 +152,7 @@ class _Reader:
         names = tuple(known)
         for key, child in entry.section.items():
             if key not in names:
-                said = f"unknown key {key!r} (not used){did_you_mean(key, names)}"
+                said = f"unknown key {key!r} (ignored){did_you_mean(key, names)}"
                 self.warnings.append(Problem(child.path, said, child.key_place))
 
     def _wrong(self, entry: Entry, said: str) -> None:
@@ -176,8 +175,7 @@ def inventory_of(loaded: LoadedConfig) -> Inventory:
     sharing = config.resource_sharing
     nodes = NodeTable(_node(node) for node in config.nodes)
     rules = Rules(headroom=headroom_under(sharing.policy, float(sharing.thresholds.excess_threshold)))
-    lends = {node.name: lendable(node, Usage(), rules) for node in nodes.values()} if sharing.enabled else {}
-    return Inventory.of_nodes(nodes, lends)
+    return as_inventory(nodes, rules=rules if sharing.enabled else None)
 
 
 def not_said(loaded: LoadedConfig, kinds: set[str]) -> list[str]:

@@ -21,7 +21,8 @@ from distributed_grid.config.values import (
     units,
     wrong,
 )
-from distributed_grid.model.leases import DeliveryChoice, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import DeliveryChoice
 from distributed_grid.model.policies import AllocationPriority, SharingMode, SharingPolicy
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.teams import Team
@@ -48,7 +49,7 @@ PRESSURES: Final = ("cpu", "memory", "gpu")
 
 
 class Thresholds(Settings):
-    """From which load on a node is under pressure, and below which it can spare something."""
+    """The loads at which a node comes under pressure, and at which the pressure ends."""
 
     model_config = ConfigDict(validate_default=True)
 
@@ -105,7 +106,7 @@ class TeamConfig(Settings):
     name: Text = Field(description="The name that tokens use: grid token create NAME --team TEAM.")
     guaranteed: Annotated[TeamAmounts, EmptySection] = Field(
         default=TeamAmounts(),
-        description="The team's own part: what other teams use of it is reclaimed when the team asks.",
+        description="The team's own part: what other teams use of it is reclaimed when the team requests it.",
     )
     borrowing_limit: Annotated[TeamAmounts, EmptySection] = Field(
         default=TeamAmounts(), description="The most the team may have above its guarantee. Default: whatever is free."
@@ -175,7 +176,7 @@ class SharingConfig(Settings):
     )
     on_grace_end: Annotated[OnGraceEnd, one_of(OnGraceEnd)] = Field(
         default=OnGraceEnd.HOLD,
-        description="After the grace period: hold keeps waiting, drain starts nothing new there, kill ends the work.",
+        description=f"After the grace period: {', '.join(f'{each} {each.summary}' for each in OnGraceEnd)}.",
     )
     min_hold_seconds: Wait | None = Field(
         default=None,

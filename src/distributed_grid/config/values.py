@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def wrong(said: str, **context: object) -> PydanticCustomError:
-    """A validation error with exactly these words."""
+    """A validation error with exactly this message."""
     return PydanticCustomError("grid", "{said}", {"said": said, **context})
 
 
@@ -42,7 +42,7 @@ def units(kind: str, amount: Number) -> int:
 
 
 def said(check: Callable[[object], T]) -> Callable[[object], T]:
-    """A check of the model as one of a setting: with exactly its words."""
+    """Wrap a check of the model as the validator of a setting; the message stays the same."""
 
     def checked(value: object) -> T:
         try:

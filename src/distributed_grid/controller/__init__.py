@@ -1,1 +1,1 @@
-"""The one writer: a detached actor that owns the store, keeps the promises and answers over HTTP."""
+"""The one writer: a detached actor that owns the store, runs the engine and serves the HTTP API."""

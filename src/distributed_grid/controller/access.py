@@ -127,7 +127,7 @@ def asker_of(request: Request) -> Principal:
     return found
 
 
-def _asker(request: Request, x_grid_user: Annotated[str, Header(max_length=64)] = "") -> Principal:
+async def _asker(request: Request, x_grid_user: Annotated[str, Header(max_length=64)] = "") -> Principal:
     return asker_of(request).claiming(x_grid_user)
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -27,26 +27,29 @@ _RESTART_PAUSE_S: Final = 2.0
 _UP_WITHIN_S: Final = 240.0  # on a machine that starts many nodes meanwhile
 
 
+class ControllerStart(TypedDict):
+    """Plain data, which Ray keeps for restarts."""
+
+    home: str
+    config: dict[str, object]
+    config_source: str
+    ray_address: str
+    listening: dict[str, object]
+    adopt: bool
+    patient: bool
+
+
 class GridController:
     """Lives in a Ray worker on the head. Everything it does is in `ControllerRuntime`."""
 
-    def __init__(
-        self,
-        home: str,
-        config: dict[str, object],
-        config_source: str,
-        ray_address: str,
-        listening: dict[str, object],
-        adopt: bool = False,
-        patient: bool = False,
-    ) -> None:
+    def __init__(self, start: ControllerStart) -> None:
         """The first start raises what is wrong, for the person who waits for it, unless it is `patient`.
 
         A restart never raises: Ray would take the actor for dead and never restart it.
         """
         is_restart = bool(ray.get_runtime_context().was_current_actor_reconstructed)
         try:
-            self._start(home, config, config_source, ray_address, listening, adopt, patient or is_restart)
+            self._start({**start, "patient": start["patient"] or is_restart})
         except BaseException:
             if not is_restart:
                 raise
@@ -54,16 +57,7 @@ class GridController:
             time.sleep(_RESTART_PAUSE_S)
             os._exit(1)  # Ray restarts a process that ends, however often; an error here would be final
 
-    def _start(
-        self,
-        home: str,
-        config: dict[str, object],
-        config_source: str,
-        ray_address: str,
-        listening: dict[str, object],
-        adopt: bool,
-        patient: bool,
-    ) -> None:
+    def _start(self, start: ControllerStart) -> None:
         # A process that only starts the controller in a cluster needs none of this, and is faster without it.
         from distributed_grid.controller.runtime import ControllerRuntime
         from distributed_grid.execution.processes import ProcessControl, RayProcesses
@@ -76,17 +70,17 @@ class GridController:
         telemetry = RayTelemetry(address)
         self._runtime = ControllerRuntime(
             RayCluster(address),
-            GridConfig.from_dict(config),
-            GridHome(Path(home)),
-            ray_address=ray_address,
-            config_source=config_source,
+            GridConfig.from_dict(start["config"]),
+            GridHome(Path(start["home"])),
+            ray_address=start["ray_address"],
+            config_source=start["config_source"],
             leave=_leave,
-            listening=Listening.from_dict(listening),
-            adopt=adopt,
+            listening=Listening.from_dict(start["listening"]),
+            adopt=start["adopt"],
             telemetry=telemetry,
             control=ProcessControl(RayProcesses(telemetry.on), RayRunners()),
             role_records=RoleRecords.at(address),
-            patient=patient,
+            patient=start["patient"],
         )
         self._runtime.start()
 
@@ -132,6 +126,15 @@ def create(
     patient: bool = False,
 ) -> ControllerUp:
     """Start the controller in the cluster and wait until it answers; returns how to reach it, and its notes."""
+    start: ControllerStart = {
+        "home": str(home.path),
+        "config": config.to_dict(),
+        "config_source": config_source,
+        "ray_address": ray_address,
+        "listening": listening.to_dict(),
+        "adopt": adopt,
+        "patient": patient,
+    }
     controller = (
         ray.remote(GridController)
         .options(
@@ -143,7 +146,7 @@ def create(
             max_task_retries=-1,
             scheduling_strategy=NodeAffinitySchedulingStrategy(head_id, soft=False),
         )
-        .remote(str(home.path), config.to_dict(), config_source, ray_address, listening.to_dict(), adopt, patient)
+        .remote(start)
     )
     where: Whereabouts = ray.get(controller.where.remote(), timeout=_UP_WITHIN_S)
     return {**where, "notes": ray.get(controller.notes.remote(), timeout=_UP_WITHIN_S)}

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -26,18 +26,18 @@ from distributed_grid.controller.boost_routes import add_boost_routes
 from distributed_grid.controller.direct_route import DirectRoute, json_answer
 from distributed_grid.controller.event_stream import EventStream
 from distributed_grid.controller.limits import BLOCKED_S, MOST_FAILURES, FailedAttempts, TokenLimits
-from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes
+from distributed_grid.controller.monitoring_routes import add_metrics_route, add_monitoring_routes, nodes_dict
 from distributed_grid.controller.offload_routes import add_offload_routes
 from distributed_grid.controller.role_routes import add_role_routes
 from distributed_grid.controller.run_routes import add_run_routes
 from distributed_grid.controller.scheduling_routes import add_scheduling_routes
-from distributed_grid.controller.sharing_routes import add_sharing_routes
+from distributed_grid.controller.sharing_routes import add_sharing_routes, waiting_dict
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
 from distributed_grid.engine.engine import Engine
-from distributed_grid.engine.views import cluster_dict
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
+from distributed_grid.leases.view import status_dict
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.validators import LONGEST_RETURN_WAIT_S, waiting_time
 from distributed_grid.wire.audit import EventList
@@ -47,6 +47,8 @@ from distributed_grid.wire.values import Health
 
 # Limits on the length of an error about an invalid request.
 _LINES, _LINE = 20, 300
+_IN_JSON: Final = {"dict_type": "Input should be an object", "list_type": "Input should be a valid array"}
+"""Errors that pydantic words in terms of Python."""
 
 
 def make_app(
@@ -93,9 +95,14 @@ def make_app(
     @needs(Scope.VIEW)
     async def cluster_status() -> ClusterStatus:
         """Every node: what Ray counts and what was measured; what waits for room; and the boosts."""
-        found = where()
+        found, p = where(), engine.parts
         return {
-            **await cluster_dict(engine),
+            "cluster": config.name,
+            **nodes_dict(engine, await p.look()),
+            **waiting_dict(p, engine.service.queue),
+            "boosts": status_dict(engine.service.boosts(), p.notes),
+            "problems": list(engine.problems()),
+            "cordoned": sorted(p.sharing.cordoned),
             "ray_address": found["ray_address"],
             "ray_auth_mode": found["ray_auth_mode"],
             "controller": {"state": "running", "url": found["url"], "pid": found["pid"]},
@@ -175,7 +182,8 @@ def make_app(
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
         found = error.errors()
         lines = [
-            f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {e['msg']}"[:_LINE] for e in found[:_LINES]
+            f"{'.'.join(str(part) for part in e['loc'][1:]) or 'body'}: {_IN_JSON.get(e['type'], e['msg'])}"[:_LINE]
+            for e in found[:_LINES]
         ]
         more = [f"and {len(found) - _LINES} more"] if len(found) > _LINES else []
         return answer_error(InvalidRequest("The request is invalid", because=[*lines, *more]))

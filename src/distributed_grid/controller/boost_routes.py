@@ -18,6 +18,7 @@ from distributed_grid.errors import BoostNotFound
 from distributed_grid.leases.release import part_id, units_to_give
 from distributed_grid.leases.view import StatusText, boost_dict, status_dict
 from distributed_grid.model.leases import Lease
+from distributed_grid.model.nodes import node_named
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.validators import LONGEST_RETURN_WAIT_S, waiting_time
 from distributed_grid.queue.ownership import check_asks_for, check_change, own_boost
@@ -67,10 +68,13 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
     @api.get("/boosts", response_model=BoostStatus)
     @needs(Scope.VIEW)
     async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> BoostStatus | Response:
-        """Show the totals per resource type, then every boost."""
+        """Show the totals per resource type, then every boost. `node`: only those to or from this node."""
         problems = list(engine.problems())
         if node is not None:
-            return {**status_dict(service.boosts(node), p.notes), "problems": problems}
+            found = service.boosts(node)
+            if not found:  # a node that left the configuration is still shown with its boosts
+                node_named(await p.look(), node)
+            return {**status_dict(found, p.notes), "problems": problems}
         text = status_text.render(service.boosts(), p.notes)
         return json_answer(text[:-1] + b',"problems":' + orjson.dumps(problems) + b"}")
 

@@ -5,6 +5,7 @@ Base units (seconds, bytes, ratios, cores); nodes, kinds and states are labels, 
 nodes with eight GPUs each.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -206,15 +207,20 @@ def _waiting(demand: Sequence[Demand], now: datetime) -> Iterator[Metric]:
 
 
 def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Metric]:
-    states: dict[tuple[str, str, str], int] = {}
-    for lease in leases:
-        key = (lease.state.shown, str(lease.delivery), lease.kind if lease.kind in BUILT_IN else "custom")
-        states[key] = states.get(key, 0) + 1
+    counts = Counter(
+        (
+            lease.state.shown,
+            str(lease.delivery),
+            lease.kind if lease.kind in BUILT_IN else "custom",
+            str(lease.purpose),
+        )
+        for lease in leases
+    )
     yield _gauge(
         "grid_boosts",
-        "Number of boosts",
-        ["state", "delivery", "resource"],
-        ((key, float(count)) for key, count in sorted(states.items())),
+        "Number of leases: boosts have the purpose boost, the others belong to programs",
+        ["state", "delivery", "resource", "purpose"],
+        ((key, float(count)) for key, count in sorted(counts.items())),
     )
     granted, refused = events.get("granted", 0), events.get("refused", 0)
     yield _counter("grid_boost_requests", "Requests for boosts", "outcome", {"granted": granted, "refused": refused})

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
@@ -165,9 +166,10 @@ class ControllerRuntime:
         tokens = Tokens(
             await self._installation_token(), TokenFile(self._home.tokens), utc_now, strict=not self._patient
         )
-        starting = asyncio.create_task(self._start_engine(engine))
+        begin, opens = partial(engine.start, strict=not self._patient), partial(self._open, engine, tokens)
+        starting = asyncio.create_task(self._until_it_works("engine", begin, "The controller has not started yet"))
         await self._until_settled(starting)
-        serving = await self._until_it_works("server", lambda: self._open(engine, tokens))
+        serving = await self._until_it_works("server", opens, "The controller's HTTP server has not started yet")
         keeping = Loop("keeping the controller's files", lambda: self._keep(tokens), lambda: _RETRY_S, waits_first=True)
         keeping.start()
         self.notes = (*self.notes, *engine.notes)
@@ -189,25 +191,6 @@ class ControllerRuntime:
             await asyncio.wait([starting], timeout=0.1)
         if starting.done():
             await starting
-
-    async def _start_engine(self, engine: Engine) -> None:
-        """Start the engine, however many tries that takes. Unless `patient`, raise what is wrong after a while."""
-        began = time.monotonic()
-        while True:
-            try:
-                await engine.start(strict=not self._patient)
-            except Exception as error:
-                passed = time.monotonic() - began
-                if not self._patient and not (isinstance(error, AlreadyRunning) and passed < _LOCK_PATIENCE_S):
-                    raise
-                if self._patient and passed > _QUIET_S:
-                    self._note_trouble(
-                        "engine", f"The controller has not started yet: {_reason(error)}. It tries again"
-                    )
-                await asyncio.sleep(0.1 if passed < _QUIET_S else _RETRY_S)
-            else:
-                self._note_trouble("engine", None)
-                return
 
     async def _open(self, engine: Engine, tokens: Tokens) -> asyncio.Task[None]:
         listening = checked(self._listening)
@@ -282,16 +265,21 @@ class ControllerRuntime:
                 raise
             log.error("GRID_HOME is not available; the controller retries", error=_reason(error))
 
-    async def _until_it_works(self, part: str, work: Callable[[], Awaitable[T]]) -> T:
+    async def _until_it_works(self, part: str, work: Callable[[], Awaitable[T]], problem: str) -> T:
+        """Start a part, however many tries that takes. Unless `patient`, raise what is wrong, except for a lock that
+        the last controller is about to release."""
+        began = time.monotonic()
         while True:
             try:
                 done = await work()
             except Exception as error:
-                if not self._patient:
+                passed = time.monotonic() - began
+                if not self._patient and not (isinstance(error, AlreadyRunning) and passed < _LOCK_PATIENCE_S):
                     raise
-                self._note_trouble(part, f"{_reason(error)}. The controller tries again")
-                log.error("the controller cannot start fully", part=part, error=_reason(error))
-                await asyncio.sleep(_RETRY_S)
+                if self._patient and passed > _QUIET_S:
+                    self._note_trouble(part, f"{problem}: {_reason(error)}. It tries again")
+                    log.error("the controller cannot start fully", part=part, error=_reason(error))
+                await asyncio.sleep(0.1 if passed < _QUIET_S else _RETRY_S)
             else:
                 self._note_trouble(part, None)
                 return done

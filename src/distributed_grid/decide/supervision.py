@@ -124,7 +124,7 @@ def _head_is_there(watch: Watch, now: float) -> Step:
         watch = _entered(watch, Phase.SILENT, now, try_at=now + _RAYS_TURN_S)
         said = "the controller does not answer; waiting for Ray to restart it"
     elif watch.phase is Phase.NO_HEAD:
-        said = f"the head is there again after {now - watch.since:.0f} s"
+        said = f"the head is back after {now - watch.since:.0f} s"
         watch = _entered(watch, Phase.SILENT, now)
     if now < watch.try_at:
         return Step(Do.WAIT, watch, min(_AWAY_S, watch.try_at - now), said)

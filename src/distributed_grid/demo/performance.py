@@ -1,23 +1,20 @@
 """The demo from beginning to end: a cluster to run on, the story, the verdict, and a clean end at any moment."""
 
 import shutil
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
 from distributed_grid.cluster.embedded import start_embedded, stop_embedded
 from distributed_grid.config.finding import packaged_config
 from distributed_grid.demo.commands import Grid
 from distributed_grid.demo.ray_view import driver_of
-from distributed_grid.demo.show import Finding, Show
+from distributed_grid.demo.show import Checked, Show
 from distributed_grid.demo.story import EXTRA_CPUS, TARGET, Story
 from distributed_grid.errors import CheckFailed, ClusterStartFailed, NoCluster, Refused
 from distributed_grid.store.home import GridHome
@@ -25,37 +22,6 @@ from distributed_grid.store.home import GridHome
 if TYPE_CHECKING:
     from distributed_grid.wire.nodes import ClusterSeen
     from distributed_grid.wire.sharing import SharingNode, SharingStatus
-
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def ended_by_the_first_signal() -> Iterator[None]:
-    """The first of Ctrl-C, TERM and HUP raises an exception in the block; later ones are ignored.
-
-    A second Ctrl-C would otherwise interrupt the clean-up and leave half a cluster behind.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        for other in _ENDING:
-            signal.signal(other, signal.SIG_IGN)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
-
-    # Signals that the caller ignores, as nohup does, stay ignored.
-    before = {s: handler for s in _ENDING if (handler := signal.getsignal(s)) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
 
 Progress = Callable[[str], None]
 
@@ -87,21 +53,20 @@ def running_stage(home: GridHome) -> Stage | None:
 def own_stage(config_path: str | None, *, progress: Progress) -> Iterator[Stage]:
     """Start the configuration's embedded cluster in a separate home; end and remove both with the block.
 
-    Ctrl-C and similar signals end the block as any error does.
+    The program's signals must raise (`EndSignals`), so that they end the block as any error does.
     """
-    with ended_by_the_first_signal():
-        home = GridHome(Path(tempfile.mkdtemp(prefix="grid-demo-")))
-        logs_are_needed = False
-        try:
-            started = start_embedded(home, config_path, progress=progress)
-            yield Stage(home, started["ray_address"], is_own=True)
-        except ClusterStartFailed:  # its message names a log in that folder
-            logs_are_needed = True
-            raise
-        finally:
-            stop_embedded(home, progress=lambda _: None)
-            if not logs_are_needed:
-                shutil.rmtree(home.path, ignore_errors=True)
+    home = GridHome(Path(tempfile.mkdtemp(prefix="grid-demo-")))
+    logs_are_needed = False
+    try:
+        started = start_embedded(home, config_path, progress=progress)
+        yield Stage(home, started["ray_address"], is_own=True)
+    except ClusterStartFailed:  # its message names a log in that folder
+        logs_are_needed = True
+        raise
+    finally:
+        stop_embedded(home, progress=lambda _: None)
+        if not logs_are_needed:
+            shutil.rmtree(home.path, ignore_errors=True)
 
 
 def why_unsuitable(cluster: "ClusterSeen", sharing: "SharingStatus", *, target: str, cpus: float) -> list[str]:
@@ -152,20 +117,20 @@ def play(show: Show) -> None:
     """Raise `CheckFailed` if a claim is false, and `Refused` if the demo would disturb a cluster in use."""
     began = time.monotonic()
     with the_stage(show) as stage, driver_of(stage.ray_address) as view:
-        findings = Story(view, Grid(stage.home), show).play()
-    verdict(findings)
+        checks = Story(view, Grid(stage.home), show).play()
+    verdict(checks)
     start = "grid cluster start, then " if stage.is_own else ""
     show.end(
-        f"All {len(findings)} claims hold, in {time.monotonic() - began:.0f} s.",
+        f"All {len(checks)} claims hold, in {time.monotonic() - began:.0f} s.",
         f"To try it yourself: {start}grid boost request --help",
     )
 
 
-def verdict(findings: Sequence[Finding]) -> None:
-    if wrong := [finding for finding in findings if not finding.holds]:
+def verdict(checks: Sequence[Checked]) -> None:
+    if wrong := [checked for checked in checks if not checked.holds]:
         raise CheckFailed(
-            f"{len(wrong)} of {len(findings)} claims failed",
-            because=[f"{finding.claim}: expected {finding.expected}, saw {finding.seen}" for finding in wrong],
+            f"{len(wrong)} of {len(checks)} claims failed",
+            because=[f"{checked.claim}: expected {checked.expected}, saw {checked.seen}" for checked in wrong],
             try_next="To find the cause: grid doctor",
         )
 

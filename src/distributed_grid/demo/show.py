@@ -19,7 +19,7 @@ _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Checked:
     """One checked claim; all texts are for display."""
 
     claim: str
@@ -35,10 +35,10 @@ def check(
     *,
     within_s: float = 0.0,
     describe: Callable[[T], str] = str,
-) -> Finding:
+) -> Checked:
     """Look until the result is as expected or the time is up. Only the last look counts."""
     seen = last_look(look, lambda found: found == expected, within_s)
-    return Finding(claim, seen == expected, describe(seen), describe(expected))
+    return Checked(claim, seen == expected, describe(seen), describe(expected))
 
 
 def last_look(look: Callable[[], T], good: Callable[[T], bool], within_s: float) -> T:
@@ -88,14 +88,14 @@ class Show:
             table.add_row(name, *(f"{amount_of(kind, has[kind])}" for kind in BUILT_IN))
         self._out.print(Padding(table, (0, 0, 0, 3), expand=False))
 
-    def finding(self, finding: Finding) -> None:
+    def checked(self, checked: Checked) -> None:
         """The claim with its mark, and under it what was seen; for a false claim also what was expected."""
-        mark, style = (self._marks[0], "green") if finding.holds else (self._marks[1], "bold red")
-        self._line(Text.assemble((f"{mark} ", style), (finding.claim, "" if finding.holds else "red")))
+        mark, style = (self._marks[0], "green") if checked.holds else (self._marks[1], "bold red")
+        self._line(Text.assemble((f"{mark} ", style), (checked.claim, "" if checked.holds else "red")))
         indent = " " * (len(mark) + 1)
-        self._line(Text(f"{indent}Ray: {finding.seen}", style="dim" if finding.holds else "red"))
-        if not finding.holds:
-            self._line(Text(f"{indent}expected: {finding.expected}", style="red"))
+        self._line(Text(f"{indent}Ray: {checked.seen}", style="dim" if checked.holds else "red"))
+        if not checked.holds:
+            self._line(Text(f"{indent}expected: {checked.expected}", style="red"))
 
     def end(self, text: str, below: str) -> None:
         self._out.print()

@@ -13,7 +13,7 @@ from distributed_grid.cli.output import quantity
 from distributed_grid.decide.monitoring.naming import NAME_LABEL
 from distributed_grid.demo.commands import Grid
 from distributed_grid.demo.ray_view import Amounts, RayView
-from distributed_grid.demo.show import Finding, Show, check, last_look
+from distributed_grid.demo.show import Checked, Show, check, last_look
 from distributed_grid.errors import GridError
 from distributed_grid.model.resources import CPU, GPU, ResourceVector, amount_of, scale
 from distributed_grid.sdk.boosts import ResourceBoost
@@ -51,20 +51,20 @@ class Story:
         self._base = view.bases()
         self._needs = float(amount_of(CPU, self._base[TARGET][CPU])) + EXTRA_CPUS
         self._job: Any = None
-        self.findings: list[Finding] = []
+        self.checks: list[Checked] = []
 
-    def play(self) -> list[Finding]:
+    def play(self) -> list[Checked]:
         """All steps in order. A refused command ends the story and counts as a failed claim."""
         try:
             for title, step in self.steps():
                 self._show.step(title)
                 step()
         except GridError as error:
-            self._found(Finding("The command is carried out", False, error.message, "no error"))
+            self._found(Checked("The command is carried out", False, error.message, "no error"))
         finally:
             with suppress(GridError):  # if the cluster is gone, there is nothing to release
                 self._grid.release_what_is_left()
-        return self.findings
+        return self.checks
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
         return [
@@ -157,7 +157,7 @@ class Story:
             seen = last_look(self._view.totals, lambda totals: totals == self._base, SHORT_S + _VIEW_S)
         late_s = (datetime.now(UTC) - boost.expires_at).total_seconds()
         self._found(
-            Finding(
+            Checked(
                 f"When its {SHORT_S} s were over it was returned, and no client had to ask",
                 seen == self._base and late_s >= 0,
                 f"{cpus(seen)}, {SHORT_S + late_s:.1f} s after the grant",
@@ -211,9 +211,9 @@ class Story:
     def _check(self, claim: str, look: Callable[[], Any], expected: Any, *, within_s: float = 0.0, say: Any) -> None:
         self._found(check(claim, look, expected, within_s=within_s, describe=say))
 
-    def _found(self, finding: Finding) -> None:
-        self.findings.append(finding)
-        self._show.finding(finding)
+    def _found(self, checked: Checked) -> None:
+        self.checks.append(checked)
+        self._show.checked(checked)
 
 
 def _task(**options: Any) -> Any:

@@ -1,1 +1,2 @@
-"""Acts on the cluster. Only `ray_gateway` and `ray_rpc` call Ray's private interfaces."""
+"""Acts on the cluster. Only `ray_gateway` and `ray_rpc` resize nodes and call raylets; both use private
+interfaces of Ray."""

@@ -46,7 +46,7 @@ def is_marked(totals: RayMap) -> bool:
 
 
 def marked_kinds(totals: RayMap) -> set[str]:
-    """The kinds that a node's markers name: left by a loan, even one that the ledger no longer has.
+    """The kinds that a node's markers name: left by a lease, even one that the ledger no longer has.
 
     Changes to a node's totals by another tool or a person are not grid's to undo.
     """

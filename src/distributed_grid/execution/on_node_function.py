@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import io
-import pickle
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
+
+from distributed_grid.execution.on_node_imports import look_for_modules_in, unpacked
 
 if TYPE_CHECKING:
     from distributed_grid.wire.offload import LogPiece
@@ -20,12 +21,14 @@ _MOST = 4_000_000
 class FunctionHost:
     """Runs one function, plain or async, and keeps what it prints."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: tuple[Sequence[str], Sequence[str]]) -> None:
+        """`folders`: where the sender finds its modules, before and after what is installed."""
+        look_for_modules_in(*folders)
         self._printed = _Printed(sys.stdout)
         sys.stdout = sys.stderr = self._printed
 
     def run(self, packed: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> object:
-        function: Callable[..., object] = pickle.loads(packed)
+        function: Callable[..., object] = unpacked(packed)
         found = function(*args, **kwargs)
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 

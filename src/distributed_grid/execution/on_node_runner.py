@@ -60,6 +60,8 @@ class RunnerRecord(TypedDict, total=False):
     began_at: str
     by_hand: str
     stopping: bool
+    cancelled: bool
+    """A user asked for its end; `grace_s` is then the grace period of that."""
 
 
 class RunnerSaid(RunnerRecord):

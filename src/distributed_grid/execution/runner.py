@@ -14,7 +14,7 @@ import ray
 from distributed_grid.execution.actors import NAMESPACE, find, names, why_gone
 from distributed_grid.execution.groups import asking_for, inside
 from distributed_grid.execution.on_node_runner import RunnerOrder, RunnerRecord, RunnerSaid
-from distributed_grid.execution.packing import on_node_function, on_node_runner, packed_whole
+from distributed_grid.execution.packing import folders_to_search, on_node_function, on_node_runner, packed
 from distributed_grid.execution.processes import RunnerGone
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.resources import ResourceVector
@@ -103,7 +103,7 @@ LOST: Final = (
 
 def host_function(group: str, needs: ResourceVector) -> Any:
     """An actor for a function of an executor, in the place that the scheduler found for it."""
-    return _in_place(_function_host(), group, needs).remote()
+    return _in_place(_function_host(), group, needs).remote(folders_to_search())
 
 
 def host_command(group: str, needs: ResourceVector, name: str) -> Any:
@@ -113,7 +113,7 @@ def host_command(group: str, needs: ResourceVector, name: str) -> Any:
 
 def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A reference to the function's result."""
-    return actor.run.remote(packed_whole(function), args, dict(kwargs))
+    return actor.run.remote(packed(function), args, dict(kwargs))
 
 
 def _in_place(host: Any, group: str, needs: ResourceVector, **named: str) -> Any:

@@ -24,22 +24,20 @@ from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
 from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDelivered, Returned
-from distributed_grid.model.leases import Lease, LeaseState, OnGraceEnd, Purpose
+from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeTable, connected, node_named
 from distributed_grid.model.plans import Grant, Refused
-from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import BUILT_IN, amount_of, did_you_mean_kind
+from distributed_grid.model.requests import Ask, command
+from distributed_grid.model.resources import BUILT_IN, did_you_mean_kind
 from distributed_grid.model.times import instant, span, stamp
+from distributed_grid.model.validators import LONGEST_GRANT_WAIT_S
 
 if TYPE_CHECKING:
     from distributed_grid.wire.queue import NodeVerdict
 
 _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
-_LONGEST_WAIT_S: Final = 86_400
-"""The longest wait that the API accepts."""
 _NEVER: Final = "Waiting does not help. To see the limits of nodes and teams: grid resource-sharing status"
 _WITHOUT_HOPE: Final = {
     Purpose.RUN: "Waiting does not help: a run has a lease of one node. Ask for less with --cpus, --gpus or --memory; "
@@ -76,8 +74,9 @@ def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
     refused, start = verdict.refused, verdict.expected_start
     because = [verdict.reason if start is None else f"{verdict.reason}; expected in {span(_left_s(start, now))}"]
     if refused is not None:
-        if refused.team_limit is not None and refused.team_limit not in verdict.reason:
-            because.append(f"{refused.team_limit} [TeamLimitReached]")
+        limit = refused.team_limit
+        if limit is not None and limit.detail not in verdict.reason:
+            because.append(f"{limit.detail} [{limit.code}]")
         shown = (r for r in refused.refusals if r.code is not RefusalCode.NOT_THE_SOURCE)
         because += [f"{r.node}: {r.detail} [{r.code}]" for r in shown]
     error = NoCapacity(
@@ -95,12 +94,8 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
     helps = [] if less is None else [less]
     if (minutes := _minutes_to_wait(verdict, now)) is not None:
         helps.append(f"wait for it with --wait {minutes}m")
-    if ask.purpose is Purpose.BOOST:
-        priority = None if ask.priority is AllocationPriority.NORMAL else ask.priority
-        options = [*(("--source", source) for source in ask.sources), ("--delivery", ask.delivery)]
-        given = [f" {option} {value}" for option, value in (*options, ("--priority", priority)) if value is not None]
-        requested = f"{ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}{''.join(given)}"
-        helps.append(f"let it wait in the queue: grid resource-sharing request {requested}")
+    if (in_queue := command(ask, queued=True)) is not None:
+        helps.append(f"let it wait in the queue: {in_queue}")
     said = "; or ".join(helps) or "To see what is free and what waits: grid cluster status"
     return said[0].upper() + said[1:]
 
@@ -122,7 +117,7 @@ def _minutes_to_wait(verdict: Verdict, now: datetime) -> int | None:
             return None
         needed_s += waited_s
     minutes = math.ceil(needed_s / 60)
-    return minutes if minutes * 60 <= _LONGEST_WAIT_S else None
+    return minutes if minutes * 60 <= LONGEST_GRANT_WAIT_S else None
 
 
 def _left_s(until: datetime, now: datetime) -> float:
@@ -142,7 +137,7 @@ def begin_grant(p: EngineContext, grants: Sequence[Grant], nodes: NodeTable, lea
         lease_id or new_id(),
         p.now(),
         grace_s=sharing.grace_seconds,
-        on_grace_end=OnGraceEnd(sharing.on_grace_end),
+        on_grace_end=sharing.on_grace_end,
     )
     p.reasons[lease.id] = _reasons(p, lease, grants[0].ask, nodes)
     return p.ledger.add(lease)
@@ -217,13 +212,13 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
 async def _undo(p: EngineContext, lease: Lease) -> None:
     undone = lease
     if p.ledger.is_being_granted(lease.id):
-        undone = p.ledger.apply(lease, NotDelivered("the source was busy after all", p.now()))
+        undone = p.ledger.apply(lease, NotDelivered("other work took the capacity first", p.now()))
     gone = not undone.delivery.moves_totals or (await p.applier.converge()).returned(undone)
     if gone and p.ledger.get(lease.id) is not None:
         p.ledger.apply(lease, Returned())
     p.journal.note(
         "not_granted",
-        f"{lease.describe()}: the source was busy after all",
+        f"{lease.describe()}: other work took the capacity first",
         lease=undone,
         who=lease.requester,
     )

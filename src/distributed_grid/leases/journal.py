@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What the audit log is to hold."""
+    """An entry for the audit log."""
 
     event: str
     at: datetime

@@ -104,7 +104,8 @@ def program_answer(p: EngineContext, lease: Lease) -> ProgramAnswer:
 def _group_of(lease: Lease) -> str:
     if lease.placement_group is None or lease.state is not LeaseState.ACTIVE:
         raise NotReserved(
-            f"Boost {lease.id[:8]} is {lease.state.shown}, by {lease.delivery}: no program can run inside it",
+            f"No program can run inside boost {lease.id[:8]}: "
+            f"it is {lease.state.shown}, with delivery {lease.delivery}",
             try_next="Request one with --delivery reserve.",
         )
     return lease.placement_group

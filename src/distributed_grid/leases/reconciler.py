@@ -81,11 +81,11 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
             await p.applier.remove_group(lease.delivery, group)
     elif group is not None:
         _keep(p, lease, group)
-        p.journal.note("reserved_again", f"{lease.describe()}: its reservation was made again", lease=lease)
+        p.journal.note("reserved_again", f"{lease.describe()}: its placement group was recreated", lease=lease)
     else:
-        reason = "its reservation vanished"
+        reason = "its placement group disappeared"
         lost = p.ledger.apply(current, GroupLost(reason, p.now()))
-        p.journal.note("lost", f"{lease.describe()}: {reason} and could not be made again", lease=lost)
+        p.journal.note("lost", f"{lease.describe()}: {reason} and could not be recreated", lease=lost)
         p.commit_soon()
 
 
@@ -178,8 +178,9 @@ class Reconciler:
         return min(_IDLE_S, max(0.0, (next_end - now).total_seconds()))
 
     async def turn(self) -> None:
-        """One turn: 1 the files, 2 lost nodes, dead owners, lost runs, 3 expiry, notices, 4 half-done grants, groups,
-        5 draining, 6 markers.
+        """One turn, in the steps of docs/architecture.md: 1 state files; 2 lost nodes, dead owners, lost runs;
+        3 expiry, notices, cordoned nodes; 4 warnings, interrupted grants; 5 groups; 6 draining, markers. A short
+        turn takes steps 3 and 6.
         """
         p = self._p
         self._check_lock()

@@ -42,17 +42,17 @@ def part_to_give(p: EngineContext, lease: Lease, units: int, given_id: str, *, w
     """
     if units > lease.units:
         raise InvalidAmount(
-            f"Boost {lease.id[:8]} is {describe(lease.kind, lease.units)}: {describe(lease.kind, units)} is more",
-            try_next=f"To give all of it back: grid boost release {lease.id[:8]}",
+            f"Boost {lease.id[:8]} has {describe(lease.kind, lease.units)}, fewer than {describe(lease.kind, units)}",
+            try_next=f"To release all of it: grid boost release {lease.id[:8]}",
         )
     if units == lease.units:
         return lease
     if not lease.delivery.can_split:
         left = amount_of(lease.kind, lease.units - units)
         raise Refused(
-            f"Boost {lease.id[:8]} is reserved, and cannot be given back in part",
+            f"Boost {lease.id[:8]} is reserved, and cannot be released in part",
             because=[f"Ray cannot make a {lease.delivery.held_in} smaller"],
-            try_next=f"Give all of it back (grid boost release {lease.id[:8]}), and ask for less: grid boost request "
+            try_next=f"Release all of it (grid boost release {lease.id[:8]}), and request less: grid boost request "
             f"{lease.target} {lease.kind} {left} --delivery {lease.delivery} --source {lease.source}",
         )
     return split_off(p, lease, units, given_id, who=who)

@@ -57,6 +57,10 @@ class SchedulingState:
     results: Counter[str] = field(default_factory=Counter)
     """How many decisions were accepted, queued, rejected."""
 
+    @property
+    def decisions(self) -> dict[str, int]:
+        return {result: self.results[result] for result in ("accepted", "queued", "rejected")}
+
     def take(self, record: SchedulingRecord) -> None:
         """Restore the state from disk."""
         self.tasks = {task.id: task for task in record.tasks}

@@ -22,6 +22,35 @@ ENDING_S: Final = 10.0
 """How long after the deadline the controller waits for such programs before it removes their placement group."""
 
 
+class OnGraceEnd(StrEnum):
+    """What happens after the grace period to work that still uses the lease. The rest of grid asks for the traits."""
+
+    _value_: str
+    summary: str
+    """What it does, in a few words."""
+    effect: str
+    """What that means for the work; `{at}` is the deadline."""
+    gates: bool
+    """No new work starts on the borrowed part, so that a queue cannot hold it for ever."""
+    ends_work: bool
+    """The youngest work on the borrowed part is ended; Ray retries it elsewhere."""
+
+    def __new__(cls, value: str, summary: str, effect: str, gates: bool = False, ends_work: bool = False) -> OnGraceEnd:
+        self = str.__new__(cls, value)
+        self._value_, self.summary, self.effect = value, summary, effect
+        self.gates, self.ends_work = gates, ends_work
+        return self
+
+    @property
+    def only_waits(self) -> bool:
+        """The deadline changes nothing: grid keeps asking, and reports what holds it."""
+        return not (self.gates or self.ends_work)
+
+    HOLD = "hold", "keeps waiting", "it is back when the work that uses it ends"
+    DRAIN = "drain", "starts nothing new there", "its target starts no new work from {at} until it is back", True
+    KILL = "kill", "ends the work", "work that still uses it at {at} is terminated", True, True
+
+
 class EndCause(StrEnum):
     """Why a lease ends. Each cause has its own text, since the advice differs."""
 
@@ -113,13 +142,11 @@ def why_it_ends(ending: BoostEnding) -> str:
 
 def what_happens_then(ending: BoostEnding, at: str) -> str:
     """What the deadline means for work that still uses the lease then. `at`: the deadline as a reader sees it."""
-    match ending["on_grace_end"]:
-        case "kill":
-            return f"work that still uses it at {at} is terminated"
-        case "drain":
-            return f"its target starts no new work from {at} until it is back"
-        case _:
-            return "it is back when the work that uses it ends"
+    return on_grace_end(ending).effect.format(at=at)
+
+
+def on_grace_end(ending: BoostEnding) -> OnGraceEnd:
+    return next((each for each in OnGraceEnd if each == ending["on_grace_end"]), OnGraceEnd.HOLD)
 
 
 def claimant_in_words(claimant: BoostClaimant) -> str:

@@ -64,25 +64,30 @@ class _About(NamedTuple):
     """`grid audit --repair` may do something about it."""
 
 
-_ABOUT: Final = {
-    Code.PYTHON: _About("this machine's Python is new enough"),
-    Code.RAY: _About("this machine's Ray can change a running node's resources"),
-    Code.HOME: _About("GRID_HOME is writable, for its owner alone"),
-    Code.HOME_FILESYSTEM: _About("GRID_HOME is on a local disk"),
-    Code.SECRETS: _About("only their owner can read tokens and keys"),
-    Code.KEPT_ASIDE: _About("no files in GRID_HOME wait for a decision"),
-    Code.DISK_SPACE: _About("there is room for grid's files"),
-    Code.CONTROLLER: _About("the controller answers, and is the one in the cluster"),
-    Code.MEASURED_USE: _About("no machine is too busy, and no GPU is in use outside Ray"),
-    Code.RAY_CLUSTER: _About("the Ray cluster answers"),
-    Code.NODES: _About("a node answers and matches the head"),
-    Code.GPUS: _About("each GPU device belongs to one node"),
-    Code.RESIZE: _About("a running node's resources can be changed"),
-    Code.RESERVATIONS: _About("a placement group can be made on a chosen node"),
-    Code.AUTHENTICATION: _About("Ray requires a token"),
-    Code.AUTOSCALER: _About("no autoscaler removes nodes that lend"),
-    Code.KUBERAY: _About("no KubeRay resizes nodes"),
-    Code.VIEW_LAG: _About("the cluster's view shows a resize in time"),
+_CHECKED_ANYWHERE: Final = {
+    Code.PYTHON: "this machine's Python is new enough",
+    Code.RAY: "this machine's Ray can change a running node's resources",
+    Code.HOME: "GRID_HOME is writable, for its owner alone",
+    Code.HOME_FILESYSTEM: "GRID_HOME is on a local disk",
+    Code.SECRETS: "only their owner can read tokens and keys",
+    Code.KEPT_ASIDE: "no files in GRID_HOME wait for a decision",
+    Code.DISK_SPACE: "there is room for grid's files",
+    Code.CONTROLLER: "the controller answers, and is the one in the cluster",
+    Code.MEASURED_USE: "no machine is too busy, and no GPU is in use outside Ray",
+    Code.RAY_CLUSTER: "the Ray cluster answers",
+}
+_CHECKED_INSIDE: Final = {
+    Code.NODES: "a node answers and matches the head",
+    Code.GPUS: "each GPU device belongs to one node",
+    Code.RESIZE: "a running node's resources can be changed",
+    Code.RESERVATIONS: "a placement group can be made on a chosen node",
+    Code.AUTHENTICATION: "Ray requires a token",
+    Code.AUTOSCALER: "no autoscaler removes nodes that lend",
+    Code.KUBERAY: "no KubeRay resizes nodes",
+    Code.VIEW_LAG: "the cluster's view shows a resize in time",
+}
+"""Checks that need a cluster which was reached."""
+_DEVIATIONS: Final = {
     Code.DRIFTED_TOTAL: _About(
         "a node has more or less than it started with, less what it lent, plus what it borrowed", True
     ),
@@ -100,7 +105,9 @@ _ABOUT: Final = {
     Code.NODE_GONE: _About("a boost is on a node that is not in the cluster"),
     Code.NODE_SILENT: _About("a node did not answer, so its part is not audited"),
 }
-CHECKS: Final = tuple(code for code in Code if list(Code).index(code) < list(Code).index(Code.DRIFTED_TOTAL))
+CHECKS_INSIDE: Final = tuple(_CHECKED_INSIDE)
+CHECKS: Final = (*_CHECKED_ANYWHERE, *CHECKS_INSIDE)
+_ABOUT: Final = {code: _About(text) for code, text in (_CHECKED_ANYWHERE | _CHECKED_INSIDE).items()} | _DEVIATIONS
 
 
 def meaning(code: Code) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.model.endings import Ending
-from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Program
+from distributed_grid.model.endings import Ending, OnGraceEnd
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Program
 from distributed_grid.model.nodes import NodeName
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from distributed_grid.model import validators
-from distributed_grid.model.endings import Ending
+from distributed_grid.model.endings import Ending, OnGraceEnd
 from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
@@ -85,12 +85,6 @@ class DeliveryChoice(StrEnum):
     AUTO = "auto"  # by the target's hardware
 
 
-class OnGraceEnd(StrEnum):
-    HOLD = "hold"  # keep asking, and report what holds it
-    DRAIN = "drain"  # start nothing new on the borrowed part, so that a queue cannot hold it for ever
-    KILL = "kill"  # the youngest work on the borrowed part is ended; Ray retries it elsewhere
-
-
 WATCHED: Final = "watch:"
 """The `reclaim_hook` of a holder that polls for notices."""
 
@@ -103,6 +97,11 @@ class Cause(StrEnum):
     PRESSURE = "pressure"  # its target was under pressure
     DEMAND = "demand"  # work waited for its target
     FORECAST = "forecast"  # its target was expected to come under pressure
+
+    @property
+    def is_request(self) -> bool:
+        """A caller asked for the lease; otherwise grid made it by itself, for as long as the cause lasts."""
+        return self in (Cause.ASKED, Cause.SCHEDULED)
 
 
 class Purpose(StrEnum):
@@ -140,7 +139,12 @@ class Program:
 
 
 RENEWED_AFTER: Final = 1 / 3
-"""The part of its length after which a lease that is kept alive is renewed."""
+"""The part of its length after which a lease that its holder keeps alive is renewed: early, since the holder may not
+reach the controller for a while."""
+RENEWED_FOR_ITS_CAUSE_AFTER: Final = 3 / 4
+"""The same for a lease that grid made by itself: late, since it is held until its end though its cause may have passed,
+and since a renewal takes the place of another change in its round. The controller renews it, so it need not be early.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,8 +347,9 @@ class Lease(Terms):
 
     @property
     def renewal_due(self) -> datetime:
-        """When its keeper renews it."""
-        return self.expires_at - timedelta(seconds=self.duration_s * (1 - RENEWED_AFTER))
+        """When it is renewed, if it is still needed then."""
+        after = RENEWED_AFTER if self.cause.is_request else RENEWED_FOR_ITS_CAUSE_AFTER
+        return self.expires_at - timedelta(seconds=self.duration_s * (1 - after))
 
     def of_units(self, units: int) -> "Lease":
         """The lease for so many units only; not for a delivery that cannot be split. The last lenders give less."""

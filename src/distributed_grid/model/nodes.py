@@ -33,6 +33,10 @@ class SharingLimits:
         return self.max_share_gpu if kind == GPU else None
 
 
+LIMIT_KEYS: Final = {CPU: "max_share_cpu", MEMORY: "max_share_memory_gb", GPU: "max_share_gpu"}
+"""By kind: the key of the configuration that sets a node's limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """The real capacity of a node's machine, if it was examined."""

@@ -211,8 +211,10 @@ class OffloadingRecommendation:
 
 
 class OffloadState(StrEnum):
-    MOVING = "moving"  # checked and leased; the old process ends, the new one has not started
+    MOVING = "moving"  # checked and leased; this controller ends the old process and starts the new one
+    INTERRUPTED = "interrupted"  # a move that was cut off, for example by a crash; its runner knows how far it got
     RUNNING = "running"
+    CANCELLING = "cancelling"  # a user asked for its end: it is not started any more, or has its grace period
     ENDED = "ended"  # by itself, with an exit code
     CANCELLED = "cancelled"
     FAILED = "failed"  # it never started on the other node
@@ -222,10 +224,25 @@ class OffloadState(StrEnum):
     def is_over(self) -> bool:
         return not LEGAL[self]
 
+    @property
+    def shown(self) -> str:
+        """The state as users know it: they need not tell all states apart."""
+        return str(_SHOWN_AS.get(self, self))
 
+
+_SHOWN_AS: Final = {
+    OffloadState.INTERRUPTED: OffloadState.MOVING,
+    OffloadState.CANCELLING: OffloadState.RUNNING,
+}
+
+_OVER: Final = frozenset({OffloadState.ENDED, OffloadState.CANCELLED, OffloadState.FAILED, OffloadState.LOST})
 LEGAL: Final[Mapping[OffloadState, frozenset[OffloadState]]] = {
-    OffloadState.MOVING: frozenset(OffloadState),
-    OffloadState.RUNNING: frozenset(OffloadState) - {OffloadState.MOVING},
+    OffloadState.MOVING: frozenset(
+        {OffloadState.RUNNING, OffloadState.INTERRUPTED, OffloadState.CANCELLING, OffloadState.FAILED}
+    ),
+    OffloadState.INTERRUPTED: _OVER | {OffloadState.RUNNING, OffloadState.CANCELLING},
+    OffloadState.RUNNING: _OVER | {OffloadState.RUNNING, OffloadState.CANCELLING},
+    OffloadState.CANCELLING: frozenset({OffloadState.CANCELLING, OffloadState.CANCELLED}),
     OffloadState.ENDED: frozenset(),
     OffloadState.CANCELLED: frozenset(),
     OffloadState.FAILED: frozenset(),

@@ -71,6 +71,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class TeamLimit:
+    """Why a team may not have what it requests, whichever node would lend."""
+
+    code: RefusalCode
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """What one node lends of a request."""
 
@@ -98,8 +106,7 @@ class Grant:
 class Refused:
     ask: Ask
     refusals: tuple[Refusal, ...]
-    team_limit: str | None = None
-    """Why its team may not have it, whichever node would lend."""
+    team_limit: TeamLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Why a node cannot lend: every reason with its code, its text and a remedy. To add a reason, add it here.
+"""Why a node cannot lend, or a team may not have it: every reason with its code, text and remedy. Add a reason here.
 
-`decide/capacity/feasibility.py` says which reason applies to a node; boosts, tasks and roles all show these texts.
+`decide/capacity/feasibility.py` says which reason applies to a node, `decide/capacity/quotas.py` which to a team.
+Boosts, tasks and roles all show these texts.
 """
 
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ class RefusalCode(StrEnum):
 
     reason: Reason
 
-    COOLING_DOWN = (
-        "CoolingDown",
+    CORDONED = (
+        "Cordoned",
         Reason(
             "{cordoned} is cordoned; to let it share again: grid cooldown {cordoned} --off",
             passes=True,
@@ -42,7 +43,7 @@ class RefusalCode(StrEnum):
     GPU_IN_USE = (
         "GpuInUse",
         Reason(
-            "{free_for_ray} free for Ray, but {gpus_in_use}; {asked}",
+            "{free_for_ray} free for Ray, but {gpus_in_use}; {requested}",
             by_amount=True,
             remedy="end the programs that use GPUs of {node} beside Ray",
         ),
@@ -51,15 +52,15 @@ class RefusalCode(StrEnum):
     KEPT_FREE = (
         "KeptFree",
         Reason(
-            "{free} free, of which {headroom}, {asked}",
+            "{free} free, but {headroom}; {requested}",
             by_amount=True,
-            remedy="a bolder policy would let {node} lend what it keeps free",
+            remedy="a less conservative policy would let {node} lend what it keeps free",
         ),
     )
     LENDING_LIMIT_REACHED = (
         "LendingLimitReached",
         Reason(
-            "{lent} of at most {limit} lent, {asked}",
+            "{lent} of at most {limit} lent, {requested}",
             by_amount=True,
             remedy="a higher {limit_key} of {node} would help",
         ),
@@ -80,13 +81,16 @@ class RefusalCode(StrEnum):
             remedy="{node} is down, and would help if it were back",
         ),
     )
-    IS_TARGET = "IsTarget", Reason("it is the target itself")
-    NOT_THE_SOURCE = "NotTheSource", Reason("only {source} was asked to lend")
-    RULED_OUT = "RuledOut", Reason("the task's own conditions rule it out: {conditions}")
-    IS_BORROWING = "IsBorrowing", Reason("it borrows {kind} itself")
-    GPU_IN_PARTS = "GpuInParts", Reason("{free} free, but at most {device} on one device, {asked}", by_amount=True)
-    NO_CAPACITY = "NoCapacity", Reason("{free} free, {asked}", by_amount=True)
+    IS_TARGET = "IsTarget", Reason("it is the target of the request")
+    NOT_THE_SOURCE = "NotTheSource", Reason("the request names {source} as its source")
+    RULED_OUT = "RuledOut", Reason("the task may not run there: {conditions}")
+    IS_BORROWING = "IsBorrowing", Reason("it is borrowing {kind}, and borrowed capacity is not lent on")
+    GPU_IN_PARTS = "GpuInParts", Reason("{free} free, but at most {device} on one device, {requested}", by_amount=True)
+    NO_CAPACITY = "NoCapacity", Reason("{free} free, {requested}", by_amount=True)
     OTHERS_AHEAD = "OthersAhead", Reason("its free capacity is held for {ahead}", passes=True)
+    # These two concern the request's team, whichever node would lend.
+    TEAM_LIMIT_REACHED = "TeamLimitReached", Reason("team {team} has {held} of at most {limit}, {asked}")
+    KEPT_FOR_TEAMS = "KeptForTeams", Reason("other teams keep {kept} for themselves: {left} left, {asked}")
 
     def __new__(cls, code: str, reason: Reason) -> "RefusalCode":
         made = str.__new__(cls, code)

@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
-from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, OnGraceEnd, Purpose, Terms
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, Purpose, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_of, whole
+from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_requested, whole
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.validators import LONGEST_S, grace_period, is_whole, one_of, seconds
 
@@ -91,21 +92,25 @@ def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Un
 def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
     """The request for a reservation that programs run in: the scarcest kind leads, and it may be on the target itself.
 
-    It is held by what runs in it, and that is ended with it.
+    Programs run in it, and are ended with it.
     """
     scarcest_first = sorted(amounts, key=lambda kind: (kind != GPU, kind != CPU, kind))
     body = request_body(target, {kind: amounts[kind] for kind in scarcest_first}, **terms)
     return {**body, "delivery": Delivery.RESERVE, "on_grace_end": OnGraceEnd.KILL, "own_too": True}
 
 
-def command(ask: Ask) -> str | None:
+def command(ask: Ask, *, queued: bool = False) -> str | None:
     """The command that makes the same request, with the options that differ from their defaults; None: there is none.
 
-    It does not repeat how its holder wants to be notified: that may have a password in its URL.
+    It does not repeat how its holder wants to be notified: that may have a password in its URL. `queued`: the command
+    that leaves the request in the queue; it has no options for the end of the boost.
     """
+    if queued and ask.purpose is not Purpose.BOOST:
+        return None
     match ask.purpose:
         case Purpose.BOOST if not ask.along:
-            what = f"grid boost request {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
+            verb = "grid resource-sharing request" if queued else "grid boost request"
+            what = f"{verb} {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
             is_usual = ask.duration_s == DEFAULT_DURATION_S
         case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked):
             amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in ask.asked)
@@ -117,8 +122,8 @@ def command(ask: Ask) -> str | None:
         "--priority": None if ask.priority is AllocationPriority.NORMAL else ask.priority,
         "--duration": None if is_usual else f"{ask.duration_s:g}",
         "--delivery": ask.delivery if ask.purpose is Purpose.BOOST else None,
-        "--grace": None if ask.grace_s is None else f"{ask.grace_s:g}",
-        "--on-grace-end": ask.on_grace_end if ask.purpose is Purpose.BOOST else None,
+        "--grace": None if queued or ask.grace_s is None else f"{ask.grace_s:g}",
+        "--on-grace-end": None if queued or ask.purpose is not Purpose.BOOST else ask.on_grace_end,
     }
     named = [("--source", source) for source in ask.sources]
     given = [f"{option} {value}" for option, value in (*named, *options.items()) if value is not None]
@@ -144,20 +149,20 @@ def make_ask(
     target, sources, said = body["target_node"], _sources(body), body.get("delivery")
     delivery = None if said is None else str(one_of("delivery", DeliveryChoice, said))
     kind = kind_of(body["resource_type"])
-    units = units_of(kind, body["amount"])
+    units = units_requested(kind, body["amount"])
     own_too = body.get("own_too", False)
     is_own = own_too and sources == (target,)  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
         raise InvalidAmount(
-            f"{body['amount']} GPUs: a GPU is lent whole",
-            try_next="Ask for 1, or allow parts with resource_sharing.fractional_gpus: true.",
+            f"{body['amount']} GPUs: GPUs are lent as whole devices",
+            try_next="Request 1, or allow parts with resource_sharing.fractional_gpus: true.",
         )
     more = _along(kind, body.get("along") or {})
     moves_totals = any(delivery == each and each.moves_totals for each in Delivery)
     if more and moves_totals:
         raise InvalidRequest(
             "Several kinds together cannot be transferred",
-            try_next="Use --delivery reserve, or ask for one kind after the other.",
+            try_next="Use --delivery reserve, or request each kind separately.",
         )
     if target in sources and not own_too:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
@@ -212,8 +217,8 @@ def _max_sources(body: "RequestedBoost", sources: tuple[NodeName, ...], *, has_a
 def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
     found = {kind_of(name): amount for name, amount in given.items()}
     if kind in found or len(found) < len(given):
-        raise InvalidRequest(f"One kind of resource is asked for twice: {', '.join((kind, *given))}")
-    return tuple(sorted((other, units_of(other, amount)) for other, amount in found.items()))
+        raise InvalidRequest(f"A resource kind is given twice: {', '.join((kind, *given))}")
+    return tuple(sorted((other, units_requested(other, amount)) for other, amount in found.items()))
 
 
 @dataclass(frozen=True, slots=True)

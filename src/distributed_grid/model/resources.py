@@ -106,6 +106,23 @@ def units_of(kind: str, amount: object) -> int:
     return units
 
 
+def units_requested(kind: str, amount: object) -> int:
+    """The same for an amount that one program is to hold: of GPUs, a part of one or whole ones."""
+    units = units_of(kind, amount)
+    if not is_given_out(kind, units):
+        fewer = units // scale(kind)
+        raise InvalidAmount(
+            f"{describe(kind, units)}: Ray gives out a fraction of one GPU, or whole GPUs",
+            try_next=f"Ask for {fewer} or {fewer + 1}.",
+        )
+    return units
+
+
+def is_given_out(kind: str, units: int) -> bool:
+    """Whether Ray can give this much to one task, actor or bundle: of GPUs, a part of one or whole ones."""
+    return kind != GPU or units <= scale(GPU) or whole(GPU, units)
+
+
 def unit_label(kind: str) -> str:
     return {CPU: "CPUs", GPU: "GPUs", MEMORY: "GB"}.get(kind, kind)
 

@@ -10,7 +10,7 @@ from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import DEFAULT_DURATION_S
-from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, kind_of, units_of
+from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, kind_of, units_requested
 from distributed_grid.model.validators import is_whole, seconds, short_text, task_id
 
 _LONGEST_GANG: Final = 1000
@@ -156,7 +156,7 @@ class SchedulingRequest:
 
     @property
     def needs(self) -> ResourceVector:
-        return ResourceVector({kind: units_of(kind, amount) for kind, amount in self.amounts.items()})
+        return ResourceVector({kind: units_requested(kind, amount) for kind, amount in self.amounts.items()})
 
     @property
     def only_node(self) -> NodeName | None:

@@ -1,4 +1,4 @@
-"""Snapshots and demand as the API and `--json` show them, and snapshots read back from that form."""
+"""Snapshots as the API and `--json` show them, and read back from that form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from distributed_grid.model.codec import ANSWERS
-from distributed_grid.model.demand import Demand
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.snapshots import NodeSnapshot, Pressure, Reading
@@ -16,7 +15,6 @@ from distributed_grid.model.times import instant, parse_instant
 if TYPE_CHECKING:
     from distributed_grid.wire.nodes import (
         ClusterStatus,
-        DemandStatus,
         Measured,
         MeasuredNode,
         NodeList,
@@ -90,22 +88,3 @@ def aged(snapshot: NodeSnapshot, now: datetime, longest_s: float) -> NodeSnapsho
     if snapshot.stale or age is None or age.total_seconds() <= longest_s:
         return snapshot
     return replace(snapshot, stale=True, stale_because=f"no measurement for {age.total_seconds():.0f} s")
-
-
-def demand_dict(demand: Demand, now: datetime) -> DemandStatus:
-    shape = demand.pending.shape
-    return {
-        "shape": shape.describe(),
-        "resources": [bundle.needs.to_amounts() for bundle in shape.bundles],
-        "labels": [constraint.describe() for b in shape.bundles for s in b.selectors for constraint in s],
-        "strategy": shape.strategy,
-        "placement_group": shape.in_group,
-        "count": demand.pending.count,
-        "queued_on": dict(demand.pending.queued_on),
-        "reason": str(demand.reason),
-        "detail": demand.detail,
-        "could_run_on": list(demand.could_run_on),
-        "wanted_on": list(demand.wanted_on),
-        "since": instant(demand.since),
-        "waited_seconds": round(demand.waited(now).total_seconds(), 3),
-    }

@@ -21,7 +21,8 @@ from distributed_grid.execution.on_node_runner import FAILED, RunnerOrder, Runne
 from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.leases.programs import leave
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.model.leases import Lease, OnGraceEnd
+from distributed_grid.model.endings import OnGraceEnd
+from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, connected
 from distributed_grid.model.offload import (
     Elsewhere,

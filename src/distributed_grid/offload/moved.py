@@ -36,9 +36,6 @@ class OffloadedProcesses:
         self._control = control
         self._mover = mover
         self._known: dict[str, Offloaded] = {}
-        self.moving: set[str] = set()
-        """Moves under way in this controller; any other unfinished move was interrupted."""
-        self.cancelled: set[str] = set()
         self._has_found = False
         """Whether the processes that an earlier controller moved are known."""
         self._loop = Loop("offloaded processes", self._follow, self._pause, sets_news=True)
@@ -96,8 +93,8 @@ class OffloadedProcesses:
     # -- following -----------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """Check each process, and do what is missing."""
-        for one in [one for one in self._known.values() if not one.is_over and one.id not in self.moving]:
+        """Check each process, and do what is missing. A move under way is left to the request that carries it out."""
+        for one in [one for one in self._known.values() if not one.is_over and one.state is not OffloadState.MOVING]:
             await self.look(one)
         over = [one for one in self.all() if one.is_over]
         for one in over[_KEPT:]:
@@ -111,25 +108,36 @@ class OffloadedProcesses:
             gone = True
         lease = self._p.ledger.get(one.id)  # as it is now: it may have been released while the runner was asked
         is_taken = lease is None or lease.is_winding_down
+        is_cancelled = self._is(one.id, OffloadState.CANCELLING)
         if gone:
-            state = OffloadState.CANCELLED if one.id in self.cancelled else OffloadState.LOST
+            state = OffloadState.CANCELLED if is_cancelled else OffloadState.LOST
             await self._over(one, state, "its lease ended" if is_taken else f"its actor on {one.to_node} is gone")
             return
         if said is None:
             return
         if said["state"] == PREPARED:
-            await self._go_on(one, said)
+            if is_cancelled:
+                await self._end(one.id, 0.0)  # it is not started any more
+            elif self._is(one.id, OffloadState.INTERRUPTED):
+                await self._go_on(one, said)
         elif said["state"] == RUNNING:
-            if self.change(one.id, OffloadState.RUNNING, said) is not None:
+            state = OffloadState.CANCELLING if is_cancelled else OffloadState.RUNNING
+            if self.change(one.id, state, said) is not None:
                 await self._keep_lease(one, lease)
         elif said["state"] == ENDED:
-            state = OffloadState.CANCELLED if is_taken or one.id in self.cancelled else OffloadState.ENDED
+            state = OffloadState.CANCELLED if is_taken or is_cancelled else OffloadState.ENDED
             await self._over(one, state, lease.release_reason if lease is not None else None, said)
         else:
-            await self._over(one, OffloadState.FAILED, said["why"], said)
+            state = OffloadState.CANCELLED if is_cancelled else OffloadState.FAILED
+            await self._over(one, state, said["why"], said)
+
+    def _is(self, offload_id: str, state: OffloadState) -> bool:
+        """Whether it has this state now: it may have changed while its runner was asked."""
+        known = self._known.get(offload_id)
+        return known is not None and known.state is state
 
     async def _find_again(self) -> bool:
-        """After a restart, find what runs by its actor, and take back the leases of moves that never got so far.
+        """After a restart, find what runs by its actor, and release the leases of moves that never started a process.
 
         Returns whether all actors answered. One that is only busy may run a user's process, so it is asked again.
         """
@@ -142,9 +150,11 @@ class OffloadedProcesses:
             if said is None:
                 silent.add(lease_id)
             elif said.get("kind") == "offload" and lease_id not in self._known:
-                self.add(_from_record(lease_id, said))
+                found = self.add(_from_record(lease_id, said))
+                if found.state is OffloadState.CANCELLING:
+                    await self._end(lease_id, said["grace_s"])  # the order itself may not have been given
         for lease in self._p.ledger:
-            is_known = lease.id in self._known or lease.id in self.moving or lease.id in silent
+            is_known = lease.id in self._known or lease.id in silent
             if (lease.idempotency_key or "").startswith(KEY) and not is_known:
                 await self._mover.undo(lease.id, "the move was interrupted before anything was stopped")
         return not silent
@@ -161,8 +171,14 @@ class OffloadedProcesses:
         if is_there or not said["stopping"]:
             await self.give_up(one, CannotMove("the move was interrupted before the process was stopped"))
             return
+        if self._is(one.id, OffloadState.INTERRUPTED):  # not cancelled meanwhile
+            with contextlib.suppress(RunnerGone, TimeoutError):
+                await threads.NODE_TASKS.run(self._control.runners.go, one.id)
+
+    async def _end(self, offload_id: str, grace_s: float) -> None:
+        """Order its end; a repeated order may only shorten the grace period."""
         with contextlib.suppress(RunnerGone, TimeoutError):
-            await threads.NODE_TASKS.run(self._control.runners.go, one.id)
+            await threads.NODE_TASKS.run(self._control.runners.end, offload_id, grace_s, 0.0)
 
     async def _keep_lease(self, one: Offloaded, lease: Lease | None) -> None:
         """The lease lasts as long as the process, and the process no longer than the lease and its grace period.
@@ -177,8 +193,7 @@ class OffloadedProcesses:
         if lease is None or lease.is_winding_down:
             if lease is not None and lease.deadline is not None and p.now() < lease.deadline:
                 return  # it may use what it has until then
-            with contextlib.suppress(RunnerGone, TimeoutError):
-                await threads.NODE_TASKS.run(self._control.runners.end, one.id, TERM_S, 0.0)
+            await self._end(one.id, TERM_S)
         elif p.now() >= lease.renewal_due:
             with contextlib.suppress(GridError):
                 await self._service.renew(lease.id, who="grid")
@@ -200,7 +215,6 @@ class OffloadedProcesses:
     async def _over(self, one: Offloaded, state: OffloadState, why: str | None, said: RunnerSaid | None = None) -> None:
         if (done := self.change(one.id, state, said, why)) is None:
             return  # already recorded
-        self.cancelled.discard(one.id)
         code = "" if done.exit_code is None else f" with exit code {done.exit_code}"
         self._p.journal.note(
             "offload_ended",
@@ -230,12 +244,19 @@ def _from_record(lease_id: str, said: RunnerSaid) -> Offloaded:
         to_node=said["to_node"],
         requester=said["requester"],
         kept=said["kept"],
-        state=OffloadState.MOVING if said["state"] == PREPARED else OffloadState.RUNNING,
+        state=_state_of(said),
         began_at=parse_instant(said["began_at"]),
         team=said.get("team", ""),
         by_hand=said["by_hand"],
     )
     return _as_reported(found, said)
+
+
+def _state_of(said: RunnerSaid) -> OffloadState:
+    """The state in which a new controller finds a process."""
+    if said.get("cancelled"):
+        return OffloadState.CANCELLING
+    return OffloadState.INTERRUPTED if said["state"] == PREPARED else OffloadState.RUNNING
 
 
 def _as_reported(one: Offloaded, said: RunnerSaid) -> Offloaded:

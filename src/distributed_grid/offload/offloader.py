@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from distributed_grid import threads
 from distributed_grid.decide.leases.ownership import owned_offload
 from distributed_grid.errors import CannotMove, GridError, TooBusy, TooManyRequests, Unavailable
+from distributed_grid.execution.on_node_runner import RunnerRecord
 from distributed_grid.execution.processes import NodeSilent, ProcessControl, RunnerGone
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.model.leases import Lease
@@ -78,7 +79,6 @@ class Offloading:
             except BaseException:
                 self._moves[asker.token_id] -= 1
                 raise
-        self.processes.moving.add(lease.id)
         begun = self.processes.add(_begun(self._p, lease, move, asker))
         # Once begun, a move is carried through, even if the caller is gone.
         return move, await asyncio.shield(asyncio.ensure_future(self._carry_out(move, lease, begun, asker)))
@@ -99,18 +99,19 @@ class Offloading:
             await mover.make_ready(move, lease, asker)
             if not move.request.keep and (why := await mover.stop_the_old(move, lease)) is not None:
                 raise CannotMove(f"Process {move.facts.pid} was not moved", because=[why])
-            said = await mover.begin_the_new(move, lease)
+            running = self.processes.change(begun.id, OffloadState.RUNNING, await mover.begin_the_new(move, lease))
         except GridError as error:
             if not (isinstance(error, Unavailable) and await self.processes.may_have_stopped(lease.id)):
                 await self.processes.give_up(begun, error)  # else the outcome is unknown; `processes` finds out
             raise
         finally:
-            self.processes.moving.discard(lease.id)
+            self.processes.change(begun.id, OffloadState.INTERRUPTED)  # too late, unless the outcome is unknown
             self._moves[asker.token_id] -= 1
-        running = self.processes.change(begun.id, OffloadState.RUNNING, said)
         if running is None:  # it was cancelled meanwhile
-            await mover.undo(lease.id, "the move was cancelled")
-            return self.processes.get(begun.id) or begun
+            cancelled = self.processes.get(begun.id) or begun
+            if cancelled.is_over:
+                await mover.undo(lease.id, "the move was cancelled")
+            return cancelled
         self._p.journal.note(
             "offloaded",
             f"{begun.label}: process {begun.from_pid} of {begun.from_node} is process {running.pid} of {begun.to_node}"
@@ -128,9 +129,12 @@ class Offloading:
         check_change(self._p, asker, owned_offload(one), "end")
         if one.is_over:
             return one
-        self.processes.cancelled.add(one.id)
+        self.processes.change(one.id, OffloadState.CANCELLING)
         message = f"{one.label}: being ended on {one.to_node}"
         self._p.journal.note("offload_cancelled", message, node=one.to_node, who=asker.name, offload=one.id)
+        intent: RunnerRecord = {"cancelled": True, "grace_s": grace_s}  # for a controller that finds it half done
+        with contextlib.suppress(RunnerGone, TimeoutError):
+            await threads.SLOW.run(self._control.runners.note, one.id, intent)
         with contextlib.suppress(RunnerGone, TimeoutError):
             await threads.SLOW.run(self._control.runners.end, one.id, grace_s, min(grace_s, _LONGEST_S) + _PATIENCE_S)
         await self.processes.look(one)

@@ -14,7 +14,7 @@ from distributed_grid.leases.rules import numbers, rules_of_one_look
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
 from distributed_grid.model.endings import what_happens_then, why_it_ends
-from distributed_grid.model.leases import Cause, Lease, OnGraceEnd
+from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.times import instant, parse_instant, stamp
 from distributed_grid.queue.queue import Queue
@@ -109,7 +109,7 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
 def _end_of(lease: Lease) -> str:
     if not lease.is_winding_down or lease.deadline is None:
         return stamp(lease.expires_at)
-    return "its work ends" if lease.at_deadline is OnGraceEnd.HOLD else stamp(lease.deadline)
+    return "its work ends" if lease.at_deadline.only_waits else stamp(lease.deadline)
 
 
 def _its_return(lease: Lease) -> list[str]:

@@ -220,7 +220,7 @@ class BoostService:
         if lease.state is not LeaseState.ACTIVE:
             raise NotRenewable(
                 f"Boost {lease.id[:8]} is {lease.state.shown} and cannot be renewed",
-                try_next=f"Ask for a new one: grid boost request {lease.target} {lease.kind} AMOUNT",
+                try_next=f"Request a new one: grid boost request {lease.target} {lease.kind} AMOUNT",
             )
         length = lease.duration_s if duration_s is None else seconds("duration", duration_s)
         renewed = p.ledger.apply(lease, Renewed(p.now() + timedelta(seconds=length), length))

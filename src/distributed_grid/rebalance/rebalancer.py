@@ -150,7 +150,7 @@ class ActionRunner:
         if new.state is not LeaseState.ACTIVE:
             return
         if old is None:  # it ended meanwhile: the new one is not needed
-            begin_release(p, new, "the loan that it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
+            begin_release(p, new, "the lease that it was to replace has ended", ending=by_policy(p, EndCause.UNNEEDED))
         else:
             why = f"moved to {new.source} as boost {new.id[:8]}: {action.reason}"
             begin_release(p, old, why, is_reclaimed=True, ending=by_policy(p, EndCause.MOVED))

@@ -191,8 +191,9 @@ def reserved(client: GridClient, boost: Boost) -> Boost:
     """The boost, if it is active and has a placement group to run in; else raises `NotReserved`."""
     if boost["placement_group"] is None or boost["state"] != "active":
         raise NotReserved(
-            f"Boost {boost['boost_id'][:8]} is {boost['state']}, by {boost['delivery']}: no program can run inside it",
-            because=[f"its capacity is on {boost['target_node']} itself, where every Ray program sees it"]
+            f"No program can run inside boost {boost['boost_id'][:8]}: it is {boost['state']}, with delivery "
+            f"{boost['delivery']}",
+            because=[f"its capacity is on {boost['target_node']}, where every Ray program can use it without a lease"]
             if Delivery.named(boost["delivery"]).moves_totals
             else [],
             try_next=f"Run the program directly, with RAY_ADDRESS={client.ray_address()}",

@@ -91,7 +91,7 @@ class ReclaimMessages:
             self._say(f"grid: {in_words(reclaim, self._lease.id, who)}")
             self._write(reclaim)
         elif reclaim is None and self._shown is not None:
-            self._say(f"grid: boost {self._lease.id[:8]} is no longer reclaimed.")
+            self._say(f"grid: boost {self._lease.id[:8]} is no longer being reclaimed.")
             if self._file is not None:
                 self._file.unlink(missing_ok=True)
         self._shown = None if reclaim is None else reclaim.ending
@@ -171,7 +171,7 @@ class RunMonitor:
         self._driver.end(0.0)  # the processes that it left behind
         if code != 0 and self._asked is None and (why := self._lease.why_ended()) is not None:
             self.is_taken = True
-            self._output.say(f"grid: the lease is gone: {why}. This is why the program failed.")
+            self._output.say(f"grid: the lease is gone: {why}. The program probably failed because of this.")
         return code
 
     def _taken(self) -> int:

@@ -23,7 +23,7 @@ _MOST_JOBS: Final = 64
 _CLOCKS_APART_S: Final = 60.0
 _WAITS_FOR_ITSELF_S: Final = 30.0
 _NOT_HOOKED: Final = (
-    "grid's hook is not in it: Python was started with -I, -E or -S, or without PYTHONPATH; "
+    "grid's hook is not loaded: Python was started with -I, -E or -S, or without PYTHONPATH; "
     "--isolation cluster keeps such programs inside"
 )
 _NOT_ITS_OWN: Final = "it is connected to the shared cluster, not to the private one that RAY_ADDRESS names"
@@ -158,9 +158,9 @@ class Progress:
             self._has_reported_waiting = True
             self._reports.add(
                 "note",
-                f"the run has waited for itself for {_WAITS_FOR_ITSELF_S:.0f} s",
-                f"{work['unplaced']} of its tasks and actors wait for CPUs, and its own actors hold the "
-                f"{work['cpus_in_use']:g} that are in use until they end; with a larger lease (--cpus) it can continue",
+                f"the run has been blocked by its own actors for {_WAITS_FOR_ITSELF_S:.0f} s",
+                f"{work['unplaced']} of its tasks and actors wait for CPUs, and its own actors hold all "
+                f"{work['cpus_in_use']:g} that are in use until they end; a larger lease (--cpus) lets it continue",
             )
 
 

@@ -23,7 +23,7 @@ _SAME_PROCESS_S: Final = 1.0
 
 
 State = Literal["starting", "running", "done", "failed", "cancelled", "lost", "refused"]
-"""A refused run never began; a lost one was ended with its lease, or its process has ended without a word."""
+"""A refused run never began; a lost one was ended with its lease, or its process exited without recording an end."""
 
 
 class ShownRun(TypedDict):

@@ -7,7 +7,6 @@ controller, or starts the engine.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -15,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar, cast
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.connections import Answer, Unreachable
+from distributed_grid.client.connections import Answer, Call, Unreachable
 from distributed_grid.client.whereabouts import Whereabouts
 from distributed_grid.config import ConfigLike, GridConfig, loaded_config
 from distributed_grid.errors import NoCluster
@@ -134,39 +133,29 @@ class InProcess:
         self._app: ASGIApp = make_app(engine, tokens, lambda: self._where(engine, ray_address), _stays)
         self._loop = asyncio.get_running_loop()
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        answer_s: float,
-    ) -> Answer:
+    def ask(self, call: Call[object]) -> Answer:
         """One call and its answer, as `Connections.ask`; from any thread but the event loop's."""
-        content = b"" if body is None else json.dumps(body).encode()
-        sent = {**self._headers, **(headers or {}), **({"content-type": "application/json"} if content else {})}
+        headers = call.all_headers(self._headers)
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
             "scheme": "http",
-            "method": method,
-            "path": unquote(path),
-            "raw_path": path.encode(),
+            "method": call.method,
+            "path": unquote(call.path),
+            "raw_path": call.path.encode(),
             "root_path": "",
-            "query_string": urlencode(params or {}).encode(),
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
+            "query_string": call.query.encode(),
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
             "client": ("127.0.0.1", 0),
             "server": ("127.0.0.1", 0),
         }
-        answer = asyncio.run_coroutine_threadsafe(self._answer(scope, content), self._loop)
+        answer = asyncio.run_coroutine_threadsafe(self._answer(scope, call.content), self._loop)
         try:
-            return answer.result(answer_s)
+            return answer.result(call.answer_s)
         except TimeoutError:
             answer.cancel()
-            raise Unreachable(f"no answer in {answer_s:g} s") from None
+            raise Unreachable(f"no answer in {call.answer_s:g} s") from None
 
     async def _answer(self, scope: Scope, content: bytes) -> Answer:
         unread = [content]

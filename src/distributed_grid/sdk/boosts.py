@@ -9,15 +9,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.client.lease_keeper import kept_in_background
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import BoostNotFound, GridError, Refused
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
-from distributed_grid.model.leases import WATCHED, Delivery
+from distributed_grid.model.leases import WATCHED, Delivery, Purpose
 from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import request_body
@@ -311,7 +312,8 @@ class ResourceBoostManager(Connected):
         boost = ResourceBoost.from_dict(granted)
         if request.auto_renew:
             length = (boost.expires_at - boost.allocated_at).total_seconds()
-            self._renewals[boost.boost_id] = asyncio.create_task(self._keep(boost.boost_id, length))
+            renew = partial(self.renew_boost, boost.boost_id)
+            self._renewals[boost.boost_id] = kept_in_background(boost.boost_id, length, renew)
         if request.on_reclaim is not None:
             self._reclaims.add(boost.boost_id, request.on_reclaim)
         return boost.boost_id
@@ -345,14 +347,14 @@ class ResourceBoostManager(Connected):
         return ResourceBoost.from_dict(await self._ask(GridClient.boost, boost_id))
 
     async def get_active_boosts(self, target_node: str | None = None) -> list[ResourceBoost]:
-        status = await self._ask(GridClient.boost_status)
-        found = [ResourceBoost.from_dict(boost) for boost in status["boosts"]]
+        """The active boosts, as `get_boost_status()["total_active"]` counts them: no leases of runs, tasks or roles.
+
+        With `target_node`, those that this node has got; an unknown node raises `TargetNotFound`.
+        """
+        status = await self._ask(GridClient.boost_status, target_node)
+        found = [ResourceBoost.from_dict(boost) for boost in status["boosts"] if boost["purpose"] == Purpose.BOOST]
         return [b for b in found if b.is_active and target_node in (None, b.target_node)]
 
     async def get_boost_status(self) -> BoostList:
         """The same as `grid boost status --json`."""
         return await self._ask(GridClient.boost_status)
-
-    async def _keep(self, boost_id: str, length_s: float) -> None:
-        why = await LeaseKeeper(length_s).keep(lambda: self.renew_boost(boost_id))
-        log.warning("auto-renew ended", boost=boost_id, message=why.message)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from distributed_grid.client import GridClient
-from distributed_grid.client.lease_keeper import LeaseKeeper
+from distributed_grid.client.lease_keeper import kept_in_background
 from distributed_grid.decide.offload.secrets import choose_environment
 from distributed_grid.errors import GridError, InvalidRequest, NoCapacity
 from distributed_grid.logs import logger
@@ -40,7 +40,17 @@ class TaskState(StrEnum):
     REJECTED = "rejected"  # there is no place for it
 
 
-OVER = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.REJECTED})
+_UNSUCCESSFUL: Final = frozenset({TaskState.FAILED, TaskState.CANCELLED, TaskState.REJECTED})
+LEGAL: Final[Mapping[TaskState, frozenset[TaskState]]] = {
+    TaskState.SUBMITTED: _UNSUCCESSFUL | {TaskState.WAITING, TaskState.RUNNING},
+    TaskState.WAITING: _UNSUCCESSFUL | {TaskState.RUNNING},
+    # WAITING and RUNNING again: its node was lost, and it starts elsewhere.
+    TaskState.RUNNING: _UNSUCCESSFUL | {TaskState.WAITING, TaskState.RUNNING, TaskState.DONE},
+    TaskState.DONE: frozenset(),
+    TaskState.FAILED: frozenset(),
+    TaskState.CANCELLED: frozenset(),
+    TaskState.REJECTED: frozenset(),
+}
 
 
 class TaskFacts(TypedDict):
@@ -137,7 +147,19 @@ class ExecutedTask:
 
     @property
     def is_over(self) -> bool:
-        return self.state in OVER
+        return not LEGAL[self.state]
+
+    def become(self, state: TaskState, error: BaseException | None = None) -> None:
+        """The only way in which its state changes."""
+        assert state in LEGAL[self.state], (self.state, state)
+        self.state, self.error = state, error
+        if state is TaskState.RUNNING:
+            self.started_at = time.time()
+        if self.is_over:
+            self.ended_at = time.time()
+
+    def end_as_cancelled(self) -> None:
+        self.become(TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled"))
 
     def shown(self) -> ShownTask:
         place = self.decision.members[0] if self.decision is not None and self.decision.members else None
@@ -272,19 +294,11 @@ async def _renewing(lease_id: str | None, backend: Backend) -> AsyncIterator[Non
     if lease_id is None:
         yield
         return
-    renewal = asyncio.create_task(_keep(lease_id, backend))
+    renewal = kept_in_background(lease_id, _LASTS_S, lambda: backend.ask(GridClient.renew_boost, lease_id, _UP_TO_S))
     try:
         yield
     finally:
         renewal.cancel()
-
-
-async def _keep(lease_id: str, backend: Backend) -> None:
-    why = await LeaseKeeper(_LASTS_S).keep(lambda: backend.ask(GridClient.renew_boost, lease_id, _UP_TO_S))
-    log.warning("a task's lease is no longer renewed", lease=lease_id, message=why.message)
-
-
-_PRESSED: Final = 0.8
 
 
 class Carrier:
@@ -301,15 +315,14 @@ class Carrier:
             while not await self._attempt(task, terms):
                 log.warning("a task's node is lost; it starts again elsewhere", task=task.id)
         except asyncio.CancelledError:
-            task.state, task.error = TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled")
+            task.end_as_cancelled()
         except NoCapacity as error:
-            task.state, task.error, task.reasons = TaskState.REJECTED, error, tuple(error.because)
+            task.reasons = tuple(error.because)
+            task.become(TaskState.REJECTED, error)
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is its result
-            task.state, task.error = TaskState.FAILED, error
+            task.become(TaskState.FAILED, error)
         else:
-            task.state = TaskState.DONE if not task.exit_code else TaskState.FAILED
-        finally:
-            task.ended_at = time.time()
+            task.become(TaskState.FAILED if task.exit_code else TaskState.DONE)
 
     async def _attempt(self, task: ExecutedTask, terms: TaskTerms) -> bool:
         """One try in one place. False if the node was lost and the task may be tried again."""
@@ -317,7 +330,7 @@ class Carrier:
         name = task.id if task.attempts == 1 else f"{task.id}-{task.attempts}"
         try:
             task.decision = await self._place(task, await self._request(task, name, terms))
-            task.state, task.started_at = TaskState.RUNNING, time.time()
+            task.become(TaskState.RUNNING)
             await attempt(task, task.decision, self._backend, name)
         except Lost:
             if task.attempts > self._max_retries:
@@ -332,7 +345,7 @@ class Carrier:
         decision = await self._scheduler.schedule_task(request)
         task.reasons = decision.reasons
         if decision.queued:
-            task.state = TaskState.WAITING
+            task.become(TaskState.WAITING)
             decision = await self._scheduler.wait_for_place(request.task_id)
             task.reasons = decision.reasons
         if not decision.accepted:
@@ -361,5 +374,4 @@ class Carrier:
 
     async def _is_pressed(self, name: str) -> bool:
         nodes = (await self._backend.ask(GridClient.cluster_status))["nodes"]
-        pressure = next((node["pressure"] for node in nodes if node["name"] == name), None)
-        return pressure is not None and pressure["overall"] >= _PRESSED
+        return any(node["pressed"] for node in nodes if node["name"] == name)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, RequestNotFound
-from distributed_grid.model.offload import OffloadingRecommendation, OffloadState
+from distributed_grid.model.offload import OffloadingRecommendation, OffloadState, ProcessFacts
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.policies import SharingMode as OffloadingMode
-from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, units_of
-from distributed_grid.offload.view import recommendation_from
+from distributed_grid.model.resources import CPU, GB, GPU, MEMORY, ResourceVector, amount_of, units_of
 from distributed_grid.sdk.backend import Backend, Connected, connect_to_ray, head_of
 from distributed_grid.sdk.boosts import ResourceBoostManager
 from distributed_grid.sdk.execution import (
@@ -30,7 +29,7 @@ from distributed_grid.sdk.execution import (
 )
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.offload import OffloadedProcess, OffloadRequest
+    from distributed_grid.wire.offload import OffloadCandidate, OffloadedProcess, OffloadRequest
 
 __all__ = ["EnhancedOffloadingExecutor", "OffloadingMode", "OffloadingRecommendation"]
 
@@ -49,6 +48,40 @@ _STATES: Final[Mapping[str, TaskState]] = {
 async def recommendations(backend: Backend, node: str | None) -> list[OffloadingRecommendation]:
     """The processes that could move, the surest first."""
     return [recommendation_from(one) for one in (await backend.ask(GridClient.offload_candidates, node))["candidates"]]
+
+
+def recommendation_from(candidate: "OffloadCandidate") -> OffloadingRecommendation:
+    """The recommendation in a candidate's JSON. Its command line may have gaps: the process is moved by its pid."""
+    needs = candidate["needs"]
+    command = tuple(candidate["command"])
+    facts = ProcessFacts(
+        pid=candidate["pid"],
+        created_at=candidate["created_at"],
+        node=candidate["node"],
+        machine="",
+        name=candidate["name"],
+        command=command,
+        cwd=candidate["cwd"],
+        uid=-1,
+        user=candidate["user"],
+        worker_uid=-1,
+        age_s=candidate["age_seconds"],
+        cpu=candidate["cpu"],
+        cpu_wanted=candidate["cpu_wanted"],
+        memory=round(candidate["memory"] * GB),
+        gpus=candidate["gpus"],
+        children=candidate["children"],
+    )
+    return OffloadingRecommendation(
+        target_node=facts.node,
+        cpu=needs["cpu"],
+        memory=round(needs["memory"] * GB),
+        gpu=needs["gpu"],
+        destination=candidate["destination"],
+        process=facts,
+        confidence=candidate["confidence"],
+        reason=candidate["reason"],
+    )
 
 
 class MovedProcesses:
@@ -300,12 +333,14 @@ class EnhancedOffloadingExecutor(Connected):
         self._tasks[task.id] = task
         running = asyncio.create_task(self._carrier.carry_out(task, terms))
         self._running[task.id] = running
-        running.add_done_callback(lambda _: self._over(task.id))
+        running.add_done_callback(lambda _: self._over(task))
         return task.id
 
-    def _over(self, task_id: str) -> None:
-        self._running.pop(task_id, None)
-        self._ended.append(task_id)
+    def _over(self, task: ExecutedTask) -> None:
+        if not task.is_over:  # cancelled before it could begin
+            task.end_as_cancelled()
+        self._running.pop(task.id, None)
+        self._ended.append(task.id)
         while len(self._ended) > _REMEMBERED:
             self._tasks.pop(self._ended.popleft(), None)
 

@@ -11,6 +11,8 @@ from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.sdk.backend import connect_to_ray, head_of, ray_process
 from distributed_grid.sdk.boosts import OnReclaim, ResourceBoost, ResourceBoostManager, ResourceBoostRequest
 
+__all__ = ["ProgramLease", "lease"]
+
 _LASTS_S: Final = 120.0
 
 
@@ -130,3 +132,7 @@ class ProgramLease:
         if len(given) != 1 or not callable(given[0]):
             raise InvalidRequest("lease.remote takes a function or a class", try_next="@lease.remote(num_cpus=2)")
         return inside(given[0])
+
+
+lease = ProgramLease
+"""As programs write it: `async with grid.lease(cpus=4)`."""

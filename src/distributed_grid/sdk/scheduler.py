@@ -11,6 +11,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
 from distributed_grid.errors import NotFound
+from distributed_grid.model.codec import ANSWERS
 from distributed_grid.model.scheduling import (
     Affinity,
     Alternative,
@@ -20,12 +21,11 @@ from distributed_grid.model.scheduling import (
     SchedulingRequest,
     SchedulingStrategy,
 )
-from distributed_grid.scheduler.view import decision_from, request_body
 from distributed_grid.sdk.backend import Backend, Connected
 from distributed_grid.sdk.boosts import ResourceBoostManager
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.scheduling import TaskList
+    from distributed_grid.wire.scheduling import TaskAffinity, TaskDecision, TaskList, TaskRequest
 
 __all__ = [
     "Affinity",
@@ -72,11 +72,11 @@ class IntelligentScheduler(Connected):
         """
         if not request.task_id:  # made here: if the answer is lost, a retry asks for the same task
             request = replace(request, task_id=uuid.uuid4().hex)
-        return decision_from(await self._ask(GridClient.schedule_task, request_body(request)))
+        return _decision_from(await self._ask(GridClient.schedule_task, _request_body(request)))
 
     async def get_decision(self, task_id: str) -> SchedulingDecision:
         """The latest decision about a task. A task that waited may have a place by now."""
-        return decision_from(await self._ask(GridClient.task, task_id))
+        return _decision_from(await self._ask(GridClient.task, task_id))
 
     async def wait_for_place(self, task_id: str) -> SchedulingDecision:
         """Wait until a task has a place, or will have none."""
@@ -88,7 +88,7 @@ class IntelligentScheduler(Connected):
 
     async def task_started(self, task_id: str) -> SchedulingDecision:
         """Report that a task has begun. Grid learns from this how long it takes."""
-        return decision_from(await self._ask(GridClient.task_started, task_id))
+        return _decision_from(await self._ask(GridClient.task_started, task_id))
 
     async def complete_task(self, task_id: str) -> bool:
         """Free what a task held, and end a lease made for it. False if there is no such task (any more)."""
@@ -111,3 +111,40 @@ def ray_options(decision: SchedulingDecision, member: int = 0, **more: Any) -> d
     from distributed_grid.execution.groups import inside
 
     return {"scheduling_strategy": inside(group)} | more
+
+
+def _request_body(request: SchedulingRequest) -> TaskRequest:
+    """The request as the API takes it."""
+    return {
+        "task_id": request.task_id,
+        "cpu": request.cpu,
+        "memory": request.memory,
+        "gpu": request.gpu,
+        "custom": dict(request.custom),
+        "target": request.target,
+        "node": request.node,
+        "strategy": str(request.strategy),
+        "priority": str(request.priority),
+        "affinity": _affinity_dict(request.near),
+        "anti_affinity": _affinity_dict(request.far),
+        "tags": list(request.tags),
+        "deadline_seconds": request.deadline_seconds,
+        "duration_seconds": request.duration_seconds,
+        "count": request.count,
+        "wait": request.wait,
+    }
+
+
+def _affinity_dict(affinity: Affinity) -> TaskAffinity | None:
+    if not affinity:
+        return None
+    return {
+        "nodes": list(affinity.nodes),
+        "labels": dict(affinity.labels),
+        "tasks": list(affinity.tasks),
+        "required": affinity.required,
+    }
+
+
+def _decision_from(data: TaskDecision) -> SchedulingDecision:
+    return ANSWERS.decode(SchedulingDecision, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
@@ -38,15 +38,6 @@ __all__ = [
 _HISTORY = ("granted", "returned", "refused", "queued", "unqueued", "lost", "reclaim_asked", "rebalanced")
 
 
-class AllocationTerms(TypedDict, total=False):
-    """The terms of an allocation that are rarely stated."""
-
-    source: str | None
-    delivery: str | None
-    wait: float | None
-    idempotency_key: str | None
-
-
 class ResourceSharingManager(Connected):
     """Requests shared capacity and releases it.
 
@@ -55,7 +46,7 @@ class ResourceSharingManager(Connected):
     """
 
     async def request_resource(
-        self,
+        self: Connected,
         node_id: str,
         resource_type: ResourceType | str,
         amount: float,
@@ -86,7 +77,7 @@ class ResourceSharingManager(Connected):
         found = await self._ask(GridClient.request_allocation, body, idempotency_key=idempotency_key)
         return found["request_id"]
 
-    async def release_resource(self, allocation_id: str) -> bool:
+    async def release_resource(self: Connected, allocation_id: str) -> bool:
         """Release an allocation, or stop waiting for it. False if there is no such allocation (any more)."""
         try:
             await self._ask(GridClient.release_allocation, allocation_id)
@@ -153,27 +144,9 @@ class ResourceSharingOrchestrator(Connected):
         seen: ClusterSeen = await backend.ask(GridClient.cluster_status)
         return {**seen, "resource_sharing": sharing, "queue": queue}
 
-    async def request_resources(
-        self,
-        node_id: str,
-        resource_type: ResourceType | str,
-        amount: float,
-        priority: AllocationPriority | str = AllocationPriority.NORMAL,
-        duration: float | str | None = None,
-        *,
-        duration_minutes: float | None = None,
-        **more: Unpack[AllocationTerms],
-    ) -> str:
-        """The allocation's id: it holds the capacity already, or waits for its turn. `duration` is in seconds."""
-        await self._ready()
-        return await self.sharing_manager.request_resource(
-            node_id, resource_type, amount, priority, duration, duration_minutes=duration_minutes, **more
-        )
-
-    async def release_resources(self, allocation_id: str) -> bool:
-        """Release an allocation, or stop waiting for it. False if there is no such allocation (any more)."""
-        await self._ready()
-        return await self.sharing_manager.release_resource(allocation_id)
+    # The manager's two calls, over this connection.
+    request_resources = ResourceSharingManager.request_resource
+    release_resources = ResourceSharingManager.release_resource
 
     def get_node_resource_snapshots(self) -> dict[NodeName, NodeSnapshot]:
         """The latest snapshot of every node, measured and logical. Call it after `initialize`."""

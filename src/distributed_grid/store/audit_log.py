@@ -257,7 +257,7 @@ class QueuedAuditLog(AuditLog):
             return error.message
         waits_s = time.monotonic() - self._moved_at
         if self.waiting and waits_s > _SLOW_S:
-            return f"The disk has not taken a line of the audit log {self.path} for {waits_s:.0f} s"
+            return f"The disk has not accepted a line of the audit log {self.path} for {waits_s:.0f} s"
         return None
 
     @property

@@ -256,7 +256,7 @@ class BoostFile:
 
         older = self.load_previous()
         if older.came_from == "previous":
-            problem = f"{damage}; took {self.previous.name} instead, which lacks the last change"
+            problem = f"{damage}; used {self.previous.name} instead, which lacks the last change"
             return Loaded(older.leases, older.cluster, (problem,), "previous")
         why_not_older = older.problems[0].replace("is damaged", "is damaged too")
         if "is damaged" in why_not_older:

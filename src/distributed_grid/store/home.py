@@ -9,7 +9,7 @@ from distributed_grid.errors import StoreBroken
 
 @dataclass(frozen=True, slots=True)
 class GridHome:
-    """The path of each thing. Two homes live side by side without touching each other."""
+    """The path of each thing. Installations with different homes are independent."""
 
     path: Path
 
@@ -35,7 +35,7 @@ class GridHome:
 
     @property
     def sharing(self) -> Path:
-        """Waiting requests, cordoned nodes, and what was set by command."""
+        """Waiting requests, tasks, cordoned nodes, teams' usage, and settings made by command."""
         return self.path / "sharing.json"
 
     @property

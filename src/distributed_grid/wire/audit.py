@@ -15,7 +15,7 @@ class AuditFinding(TypedDict):
     severity: Annotated[str, Field(description="ok, warn, fail, or skip: it could not be checked")]
     subject: str
     detail: str
-    meaning: Annotated[str, Field(description="What the check makes sure of, or what the deviation is")]
+    meaning: Annotated[str, Field(description="What the check ensures, or what the deviation means")]
     what_to_do: str
     fixable: Annotated[bool, Field(description="`grid audit --repair` may do something about it")]
     node: str | None

@@ -42,7 +42,7 @@ class RequestedTerms(RequestedBounds):
     """The terms of a boost; each may be left out."""
 
     grace_seconds: NotRequired[Amount | None]
-    on_grace_end: NotRequired[Annotated[Word | None, Field(description="hold, drain or kill")]]
+    on_grace_end: NotRequired[Annotated[Word | None, Field(description="What happens then to work that still uses it")]]
     reclaim_url: NotRequired[
         Annotated[
             Line | None,
@@ -136,7 +136,7 @@ class BoostEnding(TypedDict):
     deadline: Annotated[str | None, Field(description="The end of the grace period, which counts from asked_at")]
     on_grace_end: Annotated[
         str,
-        Field(description="kill: work that still uses it at the deadline is ended; hold or drain: the work goes on"),
+        Field(description="What happens to work that still uses it at the deadline"),
     ]
     claimant: BoostClaimant | None
 
@@ -157,7 +157,9 @@ class BoostTerms(TypedDict):
 
     requester: Annotated[str, Field(description='The requester; "grid" for boosts that grid made by itself')]
     team: str
-    cause: Annotated[str, Field(description="asked: on request; pressure, demand or forecast: by grid itself")]
+    cause: Annotated[
+        str, Field(description="asked: by a caller; scheduled: for a task; pressure, demand or forecast: by grid")
+    ]
     purpose: Annotated[str, Field(description="boost; run, task or roles: the lease of a program, which ends with it")]
     label: Annotated[str, Field(description="What runs in it")]
 
@@ -199,7 +201,7 @@ class ListedBoosts(TypedDict):
 
 
 class BoostTotals(TypedDict):
-    total_active: Annotated[int, Field(description="How many boosts are active, without leases of programs")]
+    total_active: Annotated[int, Field(description="The number of active boosts, without the leases of programs")]
     resources: Annotated[Amounts, Field(description="The sum of these boosts for each kind")]
     hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` omits")]]
 
@@ -249,7 +251,7 @@ class WorkStatus(JobsWork):
 @request
 class ProgramRequest(TypedDict):
     label: NotRequired[Annotated[str, Field(max_length=200, description="Its name in the boost's status")]]
-    is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, and nothing runs in it now")]]
+    is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, but no program runs in it")]]
 
 
 class ProgramAnswer(TypedDict):

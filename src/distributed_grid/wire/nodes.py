@@ -117,6 +117,7 @@ class NodeStatus(LogicalNode, NodeLending, MeasuredNode):
     state: Annotated[
         str, Field(description="ok; starting: not measured yet; stale: its probe is silent; down: not in the cluster")
     ]
+    pressed: Annotated[list[str], Field(description="The kinds that it is under pressure for, by their thresholds")]
 
 
 class DemandStatus(TypedDict):
@@ -164,7 +165,7 @@ class SuggestionStatus(TypedDict):
     confidence: Annotated[float, Field(description="The probability, 0 to 1, that the node is or will be short of it")]
     how_sure: str
     in_seconds: Annotated[float | None, Field(description="When the node will be short of it; null: it is now")]
-    amount: Annotated[float | int | None, Field(description="How much can be lent; null if no node can lend")]
+    amount: Annotated[float | int | None, Field(description="The amount that can be lent; null if no node can lend")]
     source_node: str | None
     command: str | None
     by_itself: Annotated[bool, Field(description="Whether grid does this without a request if the condition lasts")]
@@ -222,12 +223,11 @@ class NodeOutlook(TypedDict):
         dict[str, NodeForecast | None],
         Field(description="Per kind: value, interval and past accuracy; or null"),
     ]
-    pressed: list[str]
     demand: list[DemandStatus]
 
 
-class OneNode(NodeStatus, NodeOutlook, ListedBoosts):
-    """Everything that grid knows about one node, and its boosts."""
+class OneNode(NodeStatus, NodeOutlook, QueueHead, ListedBoosts):
+    """Everything that grid knows about one node, its boosts, and the queue's requests that have it as target."""
 
 
 class NodesSeen(TypedDict):

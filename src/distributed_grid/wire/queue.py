@@ -109,7 +109,7 @@ class Plan(TypedDict):
     warnings: list[str]
     preemption: Annotated[
         PlannedPreemption | None,
-        Field(description="Which boosts yield, if no node can lend it now and preemption brings it forward"),
+        Field(description="The boosts that yield, if no node can lend it now and preemption gives an earlier start"),
     ]
     ahead: Annotated[int, Field(description="Waiting requests that are ahead of it")]
     expected_start: Annotated[str | None, Field(description="When it would be granted if it waited; null: no estimate")]

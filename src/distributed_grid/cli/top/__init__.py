@@ -14,7 +14,7 @@ from distributed_grid.errors import ExtraMissing
 @click.command(cls=Command, examples=["grid top"])
 @with_client
 def top(client: GridClient) -> None:
-    """Show the cluster full-screen: nodes with their last hour, boosts, events. ? lists the keys."""
+    """Show the cluster full-screen: nodes with their last hour, boosts, events. Press ? for the keys."""
     require_textual()
     if not is_a_terminal():
         raise click.UsageError("grid top needs a terminal. For programs: grid cluster status --json --watch")

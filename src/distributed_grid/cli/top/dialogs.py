@@ -158,7 +158,7 @@ class BoostForm(ModalScreen["Boost | None"]):
         # A retry after a lost answer gets the boost of the first try; different values are a different boost.
         key = self._tries.setdefault((amount, duration, *chosen.values()), uuid.uuid4().hex)
         button.disabled = True
-        self._tell("Asking ...")
+        self._tell("Requesting ...")
         in_background(
             lambda: self._request(body, idempotency_key=key),
             lambda result: self.app.call_from_thread(self._answered, result),

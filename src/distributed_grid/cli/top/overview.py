@@ -42,7 +42,7 @@ def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Co
     ends = [HELD if is_held(boost) else countdown(seconds) for boost, seconds in zip(boosts, left, strict=True)]
     soon = {end: "red" if s < 60 else "yellow" for end, s in zip(ends, left, strict=True) if s < 300}
     why = [why_it_ends(ending) if (ending := boost["ending"]) is not None else "" for boost in boosts]
-    narrower = [Form("Is returned", [canvas.cut(text, width) for text in why]) for width in (40, 24)]
+    narrower = [Form("Returned because", [canvas.cut(text, width) for text in why]) for width in (40, 24)]
     return {
         "ends": Column.of("Ends in", ends, right=True),
         "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
@@ -53,7 +53,7 @@ def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Co
         "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
         "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),
         "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
-        "why": Column.of("Is returned", why, *narrower, optional=True),
+        "why": Column.of("Returned because", why, *narrower, optional=True),
     }, STATES | soon
 
 
@@ -179,7 +179,7 @@ class Overview(Screen[None]):
         self._answered_at = time.monotonic()
 
     def compose(self) -> ComposeResult:
-        yield Static("Asking the controller ...", id="head", markup=False)
+        yield Static("Waiting for the controller ...", id="head", markup=False)
         yield LiveTable(id="nodes")
         yield Input(placeholder="part of a name, or a state such as stale", id="filter", compact=True)
         yield LiveTable(id="boosts")
@@ -244,7 +244,7 @@ class Overview(Screen[None]):
         silent = time.monotonic() - self._answered_at
         if self._trouble is not None or silent > _SILENT_S:
             why = self._trouble.message if self._trouble else "The controller does not answer"
-            text = f"{why}; what is shown is {span(silent)} old. Trying again ..."
+            text = f"{why}; the data shown is {span(silent)} old. Retrying ..."
             lines += [click.style(line, fg="red", bold=True) for line in canvas.wrapped(text)]
         if lines:
             self.query_one("#head", Static).update(Text.from_ansi("\n".join(lines)))

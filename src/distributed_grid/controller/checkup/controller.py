@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from distributed_grid.client.connections import Connections, Trust, Unreachable
+from distributed_grid.client.connections import Call, Connections, Trust, Unreachable
 from distributed_grid.decide.monitoring.naming import ConfiguredName
 from distributed_grid.errors import CertificateUntrusted
 from distributed_grid.model.checkup_facts import ActorState, ControllerFacts, in_one_line
@@ -57,7 +57,7 @@ def _get(url: str, path: str, trust: Trust, token: str = "") -> tuple[dict[str, 
     """The answer, or why there is none."""
     try:
         at_door = Connections(url, {"Authorization": f"Bearer {token}"} if token else {}, trust)
-        answer = at_door.ask("GET", path, answer_s=_ANSWER_S)
+        answer = at_door.ask(Call("GET", path, answer_s=_ANSWER_S))
         at_door.close()
         if not answer.is_success:
             return {}, f"it answered {answer.status} to {url}{path}"

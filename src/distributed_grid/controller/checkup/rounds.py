@@ -37,8 +37,8 @@ class Checkup:
 
     def __init__(self, home: GridHome, address: str | None = None, *, nodes_within_s: float = 20.0) -> None:
         self.facts = Facts(
-            MachineFacts(platform.python_version(), sys.executable, None, "its import did not end"),
-            HomeFacts(str(home.path), False, "looking at it did not end"),
+            MachineFacts(platform.python_version(), sys.executable, None, "importing it did not finish"),
+            HomeFacts(str(home.path), False, "checking it did not finish"),
             ControllerFacts(),
             None,
         )

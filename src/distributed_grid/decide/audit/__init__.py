@@ -75,8 +75,11 @@ def why_left(finding: Finding, *, may_kill: bool = False, no_resizing: str | Non
         case Code.NODE_SILENT:
             return "its raylet still does not answer"
         case Code.NODE_GONE:
-            return "the node may come back: a boost ends 2 s after Ray has given a node up, 30 s after grid was started"
+            return (
+                "the node may come back: a boost ends 2 s after Ray reports its node as dead, "
+                "or 30 s if the node has not been seen since grid's start"
+            )
         case Code.GROUP_DIFFERS | Code.UNKNOWN_GROUP:
             return "it may contain work, which removing it would end"
         case _:
-            return "grid tried, and it did not go away: see the controller's log, or grid doctor"
+            return "the repair had no effect: see the controller's log, or grid doctor"

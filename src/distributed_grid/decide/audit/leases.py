@@ -31,7 +31,7 @@ def about_leases(facts: AuditFacts) -> Iterator[Finding]:
         gone = sorted(lease.needed_nodes - there)
         if gone and lease.state is not LeaseState.LOST:
             yield _finding(
-                Code.NODE_GONE, lease, f"{' and '.join(gone)} left the cluster, and it has not ended", gone[0]
+                Code.NODE_GONE, lease, f"{' and '.join(gone)} left the cluster, and the boost has not ended", gone[0]
             )
 
 
@@ -111,14 +111,14 @@ def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Findin
         kind, detail, to_do = Code.GROUP_MISSING, f"{lease.describe()}: its {what} is gone", _MADE_AGAIN
     elif not own.stands:
         kind = Code.GROUP_FALLEN
-        detail, to_do = f"{lease.describe()}: its {what} has no place in the cluster", _MADE_AGAIN
+        detail, to_do = f"{lease.describe()}: its {what} is not placed on any node", _MADE_AGAIN
     elif own.id != lease.held_by:
         kind, to_do = Code.GROUP_DIFFERS, "No action needed: grid records the present one within seconds."
         detail = f"{lease.describe()}: a different {what} than the one in the ledger has its name"
     elif own.resources != lease.resources or own.node not in (None, *lease.sources):
         kind = Code.GROUP_DIFFERS
         detail = f"{lease.describe()}: its {what} holds {own.resources.describe()}{_on(own)}"
-        to_do = f"Give it back and ask again: grid boost release {short}"
+        to_do = f"Release it and request it again: grid boost release {short}"
     else:
         return
     yield Finding(kind, lease.id, detail, to_do, node=lease.source, boost_id=lease.id)
@@ -157,7 +157,7 @@ def about_the_file(facts: AuditFacts) -> Iterator[Finding]:
         if lease.id not in stored:
             yield _store_finding(lease, "is not in the file: a restart would lose it")
         elif stored[lease.id] != lease:
-            yield _store_finding(lease, f"is another in the file: {_differences(lease, stored[lease.id])}")
+            yield _store_finding(lease, f"differs in the file: {_differences(lease, stored[lease.id])}")
     for lease in stored.values():
         if lease.id not in known:
             yield _store_finding(lease, "is in the file, and grid does not know it: a restart would bring it back")

@@ -172,7 +172,7 @@ def _drifted(standing: Standing, node: AuditedNode, kind: str, off: int) -> Find
     if kind not in node.marks.kinds:
         why = "no marker explains that: another program changed it"
     elif abs(by_marks - has) * 10_000 <= 2 * scale(kind):
-        why = "its markers say the same: a boost that is not in the ledger moved it"
+        why = "its markers match: a boost that is missing from the ledger moved it"
     else:
         why = f"its markers ({_marked(node, kind)}) do not explain that"
     is_grids = bool(leases) or kind in node.marks.kinds

@@ -57,11 +57,11 @@ def choose_delivery(
         return DeliveryChoice(Delivery.TRANSFER, f"auto: {target.name}'s hardware can carry it")
     reason = "transfer was requested" if ask.delivery else f"transfer is the default for {ask.kind}"
     # The same words for every boost, so that a list can show them once: what the target offers grows with each grant.
-    lacking = f"{too_small}, and {target.name} offers more" if too_small else why_not_there
+    lacking = f"{too_small}, and its Ray node already advertises more" if too_small else why_not_there
     if not lacking:
         return DeliveryChoice(Delivery.TRANSFER, reason)
     warning = (
-        f"{lacking}: Ray will start more work there, but the hardware does not grow. "
+        f"{lacking}: Ray will start more work there, but the machine gets no faster. "
         "With --delivery reserve the work runs on the lender's hardware instead."
     )
     return DeliveryChoice(Delivery.TRANSFER, reason, (warning,))
@@ -173,8 +173,8 @@ class Offer:
             yield f"{source}: {self.busy[source]}"
         if source in self.used_gpus:
             yield (
-                f"{source}: {'; '.join(self.used_gpus[source])}. Ray chooses the device, and may give out one that is "
-                f"in use: look at nvidia-smi there before heavy work."
+                f"{source}: {'; '.join(self.used_gpus[source])}. Ray chooses the device, and may assign one that is "
+                f"in use: check nvidia-smi there before you start heavy work."
             )
 
 

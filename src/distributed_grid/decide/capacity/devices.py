@@ -3,8 +3,7 @@
 Ray reports how much is free on all devices of a node together, and which parts the bundles of placement groups hold.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from distributed_grid.model.resources import GPU, ResourceVector, describe, scale, total
@@ -35,27 +34,61 @@ def short_of(node: WithDevices, *needs: ResourceVector, count: int = 1) -> Resou
     return ResourceVector(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Idle:
-    """A node with nothing on it."""
-
-    total: ResourceVector
-    gpu_parts: tuple[int, ...] = ()
-
-    @property
-    def free(self) -> ResourceVector:
-        return self.total
+Together = tuple[ResourceVector, ...]
+"""Needs that must have room at once."""
 
 
-def fit_at_once(total: ResourceVector, *needs: ResourceVector) -> bool:
+def most_short_of(node: WithDevices, wanted: Iterable[Together]) -> ResourceVector:
+    """The same for several wants, each of which needs room, but not beside the others: by kind, the largest amount."""
+    most: dict[str, int] = {}
+    for needs in wanted:
+        for kind, units in short_of(node, *needs).items():
+            most[kind] = max(units, most.get(kind, 0))
+    return ResourceVector(most)
+
+
+def beside_all_free(node: WithDevices, kind: str, units: int) -> Together:
+    """The needs of a node that lacks this much beyond all that it has free: its free devices, and so much more."""
+    if kind != GPU:
+        return (ResourceVector({kind: node.free[kind] + units}),)
+    free = free_devices(node.total[GPU], node.free[GPU], node.gpu_parts)
+    return tuple(ResourceVector({GPU: each}) for each in (units, *free))
+
+
+def fit_at_once(has: ResourceVector, *needs: ResourceVector) -> bool:
     """Whether a node that has this much in all has room for all these needs at once when it is idle."""
-    return not short_of(_Idle(total), *needs)
+    together = needs[0] if len(needs) == 1 else total(needs)
+    if not has.covers(together):
+        return False
+    if GPU not in together:
+        return True
+    devices, parts, rest = has[GPU] // _ONE, [each[GPU] for each in needs if each[GPU]], has[GPU] % _ONE
+    if sum(-(-units // _ONE) for units in parts) <= devices:
+        return True
+    return not _short_on([_ONE] * devices + [rest] * (rest > 0), parts)
+
+
+def most_at_once(has: int, room: int, units: int) -> int:
+    """How many requests for this much of GPUs an idle node that has `has` carries at once if it gives `room` of it."""
+    if units >= _ONE:
+        return room // (-(-units // _ONE) * _ONE)
+    return min(room // units, has // _ONE * (_ONE // units))
+
+
+def on_idle_devices(*needs: ResourceVector) -> int:
+    """The units of whole devices that have room for the GPUs of all these needs at once."""
+    parts = [each[GPU] for each in needs if GPU in each]
+    devices = range(-(-sum(parts) // _ONE), len(parts) + sum(parts) // _ONE)
+    return _ONE * next((count for count in devices if not _short_on([_ONE] * count, parts)), devices.stop)
 
 
 def devices_short(node: WithDevices, free: int, requested: Sequence[int]) -> int:
     """The same for amounts of GPUs, where so much is free: whole devices first, then the parts in each of three orders:
     largest first, as listed, and reversed."""
-    devices = free_devices(node.total[GPU], free, node.gpu_parts)
+    return _short_on(free_devices(node.total[GPU], free, node.gpu_parts), requested)
+
+
+def _short_on(devices: list[int], requested: Sequence[int]) -> int:
     whole = sum(-(-units // _ONE) for units in requested if units >= _ONE)
     parts = [units for units in requested if units < _ONE]
     short = _ONE * whole - sum(devices[:whole])

@@ -5,17 +5,20 @@ Every part of grid asks here: grants, the queue, preemption, the task scheduler,
 The reasons and their texts are in `model/refusals.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer, most_within
 from distributed_grid.decide.capacity.devices import device_room
 from distributed_grid.decide.capacity.parts import Room
 from distributed_grid.decide.capacity.usage import Usage
-from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable
-from distributed_grid.model.plans import NO_HEADROOM, Headroom, Refusal, Rules
+from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable, SharingLimits
+from distributed_grid.model.plans import NO_HEADROOM, NO_RULES, Headroom, Refusal, Rules
 from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import GPU, ResourceVector, amount_of, describe, scale, whole
+from distributed_grid.model.roles.plan import Inventory, InventoryNode
 
 # -- amounts ---------------------------------------------------------------------------------------------------
 
@@ -38,6 +41,15 @@ def left_of(node: Node, kind: str, free: int, not_taken: int) -> int:
     """The rest when Ray has `free` free and leases leave `not_taken`: now, or at a later moment."""
     left = free if free < not_taken else not_taken
     return left if node.in_use is NOT_IN_USE else left - node.in_use.withheld[kind]
+
+
+def free_in(reserved: ResourceVector, used: ResourceVector, promised: ResourceVector) -> ResourceVector:
+    """The free capacity of a reservation: what is neither in use there, by Ray's view, nor promised to work.
+
+    The use may come from that same work: the larger of the two counts, not both.
+    """
+    free = {kind: units - max(used[kind], promised[kind]) for kind, units in reserved.items()}
+    return ResourceVector(free).at_least_zero()
 
 
 def room(node: Node, kind: str, usage: Usage, headroom: Headroom) -> int:
@@ -135,7 +147,30 @@ def closed(node: Node, rules: Rules) -> RefusalCode | None:
         return RefusalCode.NODE_DOWN
     if node.silent is not None:
         return RefusalCode.STALE
-    return RefusalCode.COOLING_DOWN if node.name in rules.cordoned else None
+    return RefusalCode.CORDONED if node.name in rules.cordoned else None
+
+
+def why_closed(node: Node, usage: Usage, rules: Rules) -> str:
+    """The same in words; empty if it does."""
+    code = closed(node, rules)
+    return "" if code is None else code.message(NodeFacts(node, usage, rules))
+
+
+def as_inventory(nodes: NodeTable, usage: Usage | None = None, rules: Rules | None = None) -> Inventory:
+    """The nodes as the planner of roles sees them. `rules`: None if nothing is leased."""
+    held, under = usage or Usage(), rules or NO_RULES
+    return Inventory(
+        InventoryNode(
+            node.name,
+            node.free,
+            node.total,
+            node.labels,
+            why_closed(node, held, under),
+            ResourceVector() if rules is None else lendable(node, held, rules),
+            node.gpu_parts,
+        ).without(node.in_use.withheld)
+        for node in nodes.values()
+    )
 
 
 def not_lending(node: Node, rules: Rules) -> RefusalCode | None:
@@ -159,7 +194,7 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
         return RefusalCode.RULED_OUT
     if (code := closed(node, rules) if is_own else not_lending(node, rules)) is not None:
         return code
-    return RefusalCode.COOLING_DOWN if ask.target in rules.cordoned else None
+    return RefusalCode.CORDONED if ask.target in rules.cordoned else None
 
 
 def may_lend(nodes: NodeTable, offer: Offer) -> Iterator[Node]:
@@ -241,6 +276,36 @@ def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
     return Refusal(node.name, code, code.message(facts), could)
 
 
+# -- remedies --------------------------------------------------------------------------------------------------
+
+
+LIFTED: Final[Mapping[RefusalCode, Callable[[Node, Rules, Ask], tuple[Node, Rules]]]] = {
+    RefusalCode.CORDONED: lambda node, rules, ask: (
+        node,
+        replace(rules, cordoned=rules.cordoned - {node.name, ask.target}),
+    ),
+    RefusalCode.GPU_IN_USE: lambda node, rules, _: (replace(node, in_use=NOT_IN_USE), rules),
+    RefusalCode.DISK_FULL: lambda node, rules, _: (replace(node, in_use=NOT_IN_USE), rules),
+    RefusalCode.KEPT_FREE: lambda node, rules, _: (node, replace(rules, headroom=NO_HEADROOM)),
+    RefusalCode.LENDING_LIMIT_REACHED: lambda node, rules, _: (replace(node, limits=SharingLimits()), rules),
+    RefusalCode.SHARING_DISABLED: lambda node, rules, _: (
+        replace(node, limits=replace(node.limits, can_share=True)),
+        rules,
+    ),
+    RefusalCode.STALE: lambda node, rules, _: (replace(node, silent=None), rules),
+    RefusalCode.NODE_DOWN: lambda node, rules, _: (replace(node, alive=True), rules),
+}
+"""For every reason with a remedy: the node and the rules as they are once the remedy was applied."""
+
+
+def would_lend(code: RefusalCode, node: Node, ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules) -> bool:
+    """Whether a node could lend what is requested if this reason for its refusal were gone."""
+    if code is RefusalCode.NODE_DOWN and not node.base:  # what a node has that has not been seen is unknown
+        return True
+    lifted, under = LIFTED[code](node, rules, ask)
+    return obstacle(lifted, Offer.of(ask, nodes, under), usage) is None
+
+
 # -- in words --------------------------------------------------------------------------------------------------
 
 
@@ -255,8 +320,8 @@ class NodeFacts:
     units: int = 0
     target: NodeName = ""
     source: str = ""
-    """The nodes that were asked to lend, in words."""
-    conditions: str = "its node, and what it must be near to or far from"
+    """The nodes that the request names as lenders, in words."""
+    conditions: str = "its node, affinity or anti-affinity excludes it"
 
     def __getitem__(self, fact: str) -> object:
         return getattr(self, fact)
@@ -274,8 +339,8 @@ class NodeFacts:
         return "; ".join(self.of.in_use.refuses.values())
 
     @property
-    def asked(self) -> str:
-        return f"{amount_of(self.kind, self.units)} asked"
+    def requested(self) -> str:
+        return f"{amount_of(self.kind, self.units)} requested"
 
     @property
     def free(self) -> str:
@@ -291,10 +356,11 @@ class NodeFacts:
 
     @property
     def headroom(self) -> str:
-        """ "balanced keeps 1.6 free for its own work"."""
+        """ "policy balanced keeps 1.6 CPUs free for the node's own work"."""
         headroom, lent = self.rules.headroom, self.usage.lent(self.of.name, self.kind)
         units = headroom_of(self.of, self.kind, self._free, lent, headroom)
-        return f"{headroom.policy or 'the policy'} keeps {amount_of(self.kind, units)} free for its own work"
+        policy = f"policy {headroom.policy}" if headroom.policy else "the policy"
+        return f"{policy} keeps {describe(self.kind, units)} free for the node's own work"
 
     @property
     def device(self) -> float | int:

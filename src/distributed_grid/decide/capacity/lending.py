@@ -21,7 +21,7 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import NO_RULES, Grant, Part, Refused, Rules
 from distributed_grid.model.requests import Ask, command
-from distributed_grid.model.resources import GPU, cut_off, describe, scale, whole
+from distributed_grid.model.resources import GPU, cut_off, describe, is_given_out, scale, whole
 
 
 def plan_grant(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES) -> Grant | Refused:
@@ -170,6 +170,8 @@ def largest_now(
     for amounts in (range(transfers + 1, most + 1), range(1, transfers + 1)):
         if granted := bisect_left(amounts, True, key=lambda steps: not lenders(steps)):
             units = cut_off(ask.kind, amounts[granted - 1] * step)
+            if not is_given_out(ask.kind, units):
+                units -= units % scale(GPU)
             if units and (sources := lenders(units // step)):
                 return units, sources
     return 0, ()

@@ -1,16 +1,18 @@
 """Quotas: a team's own guarantee, its limit above that, and what other teams withhold."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import NodeTable
+from distributed_grid.model.plans import TeamLimit
+from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import ResourceVector, amount_of, describe
 from distributed_grid.model.teams import Team, Teams
 
 
-def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> str | None:
+def why_over_limit(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> TeamLimit | None:
     """Why a team may not have this on top of what it holds; None if it may. `need` includes companions."""
     if not teams:
         return None
@@ -27,7 +29,7 @@ def limited(ask: Ask, need: ResourceVector, own: Team, held: Callable[[str], int
     return ResourceVector(dict(ask.asked)) if comes_along and is_within(ask, own, held) else need
 
 
-def why_above_its_most(ask: Ask, need: ResourceVector, usage: Usage, teams: Teams) -> str | None:
+def why_above_its_most(ask: Ask, need: ResourceVector, usage: Usage, teams: Teams) -> TeamLimit | None:
     """Why the team would exceed its own limit; None if it would not."""
     own = teams.of(ask.team)
     if not own.borrowing_limit:
@@ -35,14 +37,14 @@ def why_above_its_most(ask: Ask, need: ResourceVector, usage: Usage, teams: Team
     for kind, units in limited(ask, need, own, partial(usage.held, own.name)).items():
         held, most = usage.held(own.name, kind), own.most(kind)
         if most is not None and held + units > most:
-            return (
-                f"team {own.name} has {amount_of(kind, held)} of at most {describe(kind, most)}, "
-                f"{amount_of(kind, units)} asked"
-            )
+            facts = {"team": own.name, "held": amount_of(kind, held), "limit": describe(kind, most)}
+            return _limit(RefusalCode.TEAM_LIMIT_REACHED, kind, units, facts)
     return None
 
 
-def why_withheld_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams) -> str | None:
+def why_withheld_by_others(
+    ask: Ask, need: ResourceVector, nodes: NodeTable, usage: Usage, teams: Teams
+) -> TeamLimit | None:
     """Why the team would take what other teams withhold, used or not; None if it would not."""
     if not teams.closed:
         return None
@@ -55,11 +57,13 @@ def why_withheld_by_others(ask: Ask, need: ResourceVector, nodes: NodeTable, usa
         unused = sum(max(0, most - usage.held(name, kind)) for name, most in withheld if name != own.name)
         left = common - unused
         if unused and units > left:
-            return (
-                f"other teams keep {describe(kind, unused)} for themselves: {amount_of(kind, max(0, left))} left, "
-                f"{amount_of(kind, units)} asked"
-            )
+            facts = {"kept": describe(kind, unused), "left": amount_of(kind, max(0, left))}
+            return _limit(RefusalCode.KEPT_FOR_TEAMS, kind, units, facts)
     return None
+
+
+def _limit(code: RefusalCode, kind: str, units: int, facts: Mapping[str, object]) -> TeamLimit:
+    return TeamLimit(code, code.message({**facts, "asked": f"{amount_of(kind, units)} requested"}))
 
 
 def from_the_common_part(

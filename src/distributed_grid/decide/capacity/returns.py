@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd
+from distributed_grid.model.leases import Lease, LeaseState, Notice
 from distributed_grid.model.nodes import NodeName
 
 
@@ -38,7 +38,7 @@ def is_overheld(lease: Lease, at: datetime) -> bool:
         lease.state is LeaseState.RELEASING
         and lease.delivery.moves_totals
         and not lease.is_reclaimed
-        and lease.on_grace_end is not OnGraceEnd.KILL
+        and not lease.on_grace_end.ends_work
         and lease.release_asked_at is not None
         and lease.grace_ends(lease.release_asked_at) <= at
     )

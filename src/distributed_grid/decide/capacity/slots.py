@@ -88,7 +88,7 @@ class CapacityTimeline:
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
-        """Whether the target has it now, and no request ahead has a later slot on that node."""
+        """Whether the target has the capacity itself now, and no request ahead has a later slot on that node."""
         name = offer.ask.target
         return self.present.has_it_itself(offer) and not any(
             name in place.sources and place.begin > self._now for _, place in self._taken

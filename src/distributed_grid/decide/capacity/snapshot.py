@@ -11,7 +11,7 @@ from distributed_grid.decide.capacity.quotas import why_over_limit, why_withheld
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Part, Refusal, Refused
+from distributed_grid.model.plans import Grant, Part, Refusal, Refused, TeamLimit
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import ResourceVector
 
@@ -92,7 +92,7 @@ class Snapshot(NodeTable):
         self._remember(undo)
 
     def withdraw(self, names: Iterable[NodeName]) -> None:
-        """Let these nodes have nothing free, so that they are not asked to lend."""
+        """Count these nodes as having nothing free, so that they are not chosen as lenders."""
         for name in names:
             if name in self._nodes:
                 self._put(replace(self._nodes[name], free=_NOTHING))
@@ -158,7 +158,7 @@ class Snapshot(NodeTable):
             offer, self._nodes[offer.ask.target], self.usage
         )
 
-    def withheld_by_others(self, offer: Offer) -> str | None:
+    def withheld_by_others(self, offer: Offer) -> TeamLimit | None:
         """Why the request would take what other teams withhold; None if it would not."""
         return why_withheld_by_others(offer.ask, offer.need, self, self.usage, offer.rules.teams)
 

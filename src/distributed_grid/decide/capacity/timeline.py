@@ -221,7 +221,7 @@ class NodeCalendar:
         self._forget()
 
     def borrow(self, kind: str, units: int, begin: datetime, end: datetime) -> None:
-        """Assume that borrowing frees nothing of the node's own; but meanwhile the node transfers none of the kind."""
+        """Count what the node borrows. It can lend no more because of it, and meanwhile transfers none of that kind."""
         self._calendar.add(("moved in", kind), units, begin, end)
         self._forget()
 

@@ -56,7 +56,7 @@ def plan_growth(bases: Totals, leases: Iterable[Lease], before: Totals, reached:
     """After the shrinks took nodes from `before` to what they `reached`: which nodes may grow, and by how much.
 
     The sum of all totals never grows past the sum of all bases plus what a lost node had lent, or past the sum before,
-    if that was larger. A source that came back whole while its loan is in use, or a node that Ray oversubscribed, must
+    if that was larger. A source that came back whole while its lease is in use, or a node that Ray oversubscribed, must
     not keep others from lending what they have just given up. Where a node holds more than the leases account for, that
     much less may grow elsewhere until the node gives it up.
     """
@@ -102,15 +102,15 @@ class _Budget:
 
     for_all: int
     for_leases: int
-    """More than `for_all` if a loan with a lost source is in use. But if a node lacks an amount that no lease explains
-    (after a wiped store), the borrower may be using that amount, not the loan."""
+    """More than `for_all` if a lease with a lost source is in use. But if a node lacks an amount that no lease explains
+    (after a wiped store), the borrower may be using that amount, not the lease."""
 
 
 def _plan_kind(bases: _Amounts, youngest_first: list[Lease], before: _Amounts, reached: _Amounts) -> _KindPlan:
     """Everything about one kind of resource."""
     untaken: dict[str, int] = {}
     while True:
-        # A lender that waits for a loan of its own has that much less to give: repeat until nothing changes.
+        # A lender that waits for a lease of its own has that much less to give: repeat until nothing changes.
         wanted = _wanted(bases, youngest_first, untaken)
         excess = {node: max(0, reached[node] - wanted[node]) for node in bases}
         outstanding = _take_from_winding_down(youngest_first, excess)

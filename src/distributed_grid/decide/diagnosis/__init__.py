@@ -7,7 +7,7 @@ is well or the check could not be made.
 from distributed_grid.decide.diagnosis import checks, home, nodes
 from distributed_grid.decide.diagnosis.checks import HOW_TO_REACH, is_new_enough
 from distributed_grid.model.checkup_facts import Facts
-from distributed_grid.model.findings import CHECKS, Code, Finding, skip
+from distributed_grid.model.findings import CHECKS_INSIDE, Finding, skip
 
 __all__ = ["HOW_TO_REACH", "diagnose"]
 
@@ -33,8 +33,7 @@ def _inside(facts: Facts) -> tuple[Finding, ...]:
     """The checks that need a cluster that was reached."""
     inside = facts.cluster
     if inside is None or inside.unreached or not is_new_enough(facts.machine.ray):
-        inside_only = CHECKS[CHECKS.index(Code.NODES) :]
-        return tuple(skip(code, "there is no Ray cluster to ask") for code in inside_only)
+        return tuple(skip(code, "there is no Ray cluster to ask") for code in CHECKS_INSIDE)
     return (
         *nodes.fit_the_head(inside, facts.machine),
         nodes.gpus(inside),

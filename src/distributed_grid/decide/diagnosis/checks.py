@@ -110,7 +110,7 @@ def ray_cluster(cluster: ClusterFacts | None, machine: MachineFacts) -> Finding:
         )
     count = len(cluster.nodes or ())
     answers = f"{where} answers, with {count} live node{'' if count == 1 else 's'}"
-    wrong = [*(f"{name} is configured but not there" for name in cluster.missing), *cluster.naming_problems]
+    wrong = [*(f"{name} is configured but not in the cluster" for name in cluster.missing), *cluster.naming_problems]
     if wrong:
         return warn(
             check,
@@ -226,10 +226,10 @@ def resize(cluster: ClusterFacts) -> Finding:
     if found.grown_to != 1.0 or found.back_to != 0.0:
         return fail(
             Code.RESIZE,
-            f"grid:doctor on the head should become 1 and then 0, but became {found.grown_to} and {found.back_to}",
+            f"grid:doctor on the head should go to 1 and back to 0, but went to {found.grown_to} and {found.back_to}",
             f"Something else resizes nodes; find it before lending. {ONLY_RESERVE}",
         )
-    return ok(Code.RESIZE, "grid:doctor on the head became 1 and then 0 again, as the replies say")
+    return ok(Code.RESIZE, "grid:doctor on the head was set to 1 and back to 0, and Ray confirmed both")
 
 
 def reservations(cluster: ClusterFacts) -> Finding:
@@ -240,7 +240,7 @@ def reservations(cluster: ClusterFacts) -> Finding:
         return skip(
             check, "no node has 0.01 CPU or 1 byte of memory free for a trial", "Try again when something is free."
         )
-    tried = f"a placement group of {found.bundle} for {found.node} by label"
+    tried = f"a placement group of {found.bundle}, pinned to {found.node} by label,"
     if found.error:
         return fail(
             check,
@@ -253,7 +253,7 @@ def reservations(cluster: ClusterFacts) -> Finding:
             f"{tried} landed on {found.landed_on}",
             "Restart the cluster with one Ray version everywhere: label selectors are ignored.",
         )
-    return ok(check, f"{tried} was made there and removed")
+    return ok(check, f"{tried} was created there and removed")
 
 
 def view_lag(cluster: ClusterFacts) -> Finding:

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from distributed_grid.model.endings import ENDING_S, EndCause, Ending
+from distributed_grid.model.endings import ENDING_S, EndCause, Ending, OnGraceEnd
 from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked
-from distributed_grid.model.leases import Lease, LeaseState, Notice, OnGraceEnd, Share
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Share
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import total
@@ -68,7 +68,7 @@ def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
 
 
 def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen: bool) -> bool:
-    """Whether a node that is absent counts as gone; `began`: when grid started, `was_seen`: it was there since.
+    """Whether a node that is absent counts as gone; `began`: when grid started; `was_seen`: seen since then.
 
     After a restart of the whole cluster, nodes come back one by one: those not seen yet have more time.
     """
@@ -77,7 +77,7 @@ def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen:
 
 
 def is_lost_with(lease: Lease, gone: Collection[NodeName]) -> bool:
-    """Whether these nodes take it with them. A grant under way finds out by itself."""
+    """Whether it is lost with these nodes. A grant in progress detects the loss itself."""
     is_settled = lease.state not in (LeaseState.LOST, LeaseState.GRANTING)
     return is_settled and not lease.needed_nodes.isdisjoint(gone)
 
@@ -176,8 +176,7 @@ def pressure_on(lease: Lease, now: datetime) -> Pressure:
     """At the end of its grace period, what the lease says. If it is reclaimed, it is gated from the beginning."""
     is_over = now >= lease.grace_ends(lease.release_asked_at or now)
     then = lease.at_deadline
-    gates = lease.is_reclaimed or (is_over and then in (OnGraceEnd.KILL, OnGraceEnd.DRAIN))
-    return Pressure(gates, kills=is_over and then is OnGraceEnd.KILL)
+    return Pressure(gates=lease.is_reclaimed or (is_over and then.gates), kills=is_over and then.ends_work)
 
 
 class GroupEnd(Enum):

@@ -1,13 +1,14 @@
 """Why something waits in Ray's queues: for capacity that is in use, or for a node that does not exist."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.devices import describe_room, fit_at_once, short_of
 from distributed_grid.model.demand import Bundle, Demand, Pending, Shape, WaitReason
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.resources import ResourceVector, describe, total, unit_label
+from distributed_grid.model.resources import GPU, ResourceVector, describe, total, unit_label
 
 Since = Mapping[Shape, datetime]
 
@@ -51,7 +52,7 @@ def _explained(pending: Pending, alive: list[Node], since: datetime, now: dateti
     if shape.in_group is not None:
         return Demand(pending, WaitReason.CAPACITY, "its placement group is in use", (), (), since)
     allowed = {bundle: _allowed(bundle, alive) for bundle in shape.bundles}
-    large = {bundle: [node for node in allowed[bundle] if node.total.covers(bundle.needs)] for bundle in shape.bundles}
+    large = {bundle: [n for n in allowed[bundle] if fit_at_once(n.total, bundle.needs)] for bundle in shape.bundles}
     wanted_on = _names(allowed) if any(len(found) < len(alive) for found in allowed.values()) else ()
     why_never = _why_never(shape, allowed, large, len(alive))
     if why_never is not None:
@@ -78,18 +79,27 @@ def _why_never(shape: Shape, allowed: _Choice, large: _Choice, alive: int) -> st
             return f"no node has {bundle.pin.by}" if bundle.pin and not bundle.selectors else "no node has these labels"
         if not large[bundle]:
             is_pinned = len(allowed[bundle]) < alive
-            return _too_large_there(bundle, allowed[bundle]) if is_pinned else _too_large(bundle.needs, allowed[bundle])
+            return _too_large_there(bundle, allowed[bundle]) if is_pinned else _too_large([bundle], allowed[bundle])
     every = list({node.name: node for nodes in large.values() for node in nodes}.values())
     if shape.strategy == "STRICT_PACK" and not any(fit_at_once(node.total, *shape.all_needs) for node in every):
-        return f"one node must hold all of it: {_too_large(shape.needs, every)}"
+        return f"one node must hold all of it: {_too_large(shape.bundles, every)}"
     if shape.strategy == "STRICT_SPREAD" and len(shape.bundles) > len(every):
         return f"it needs {len(shape.bundles)} nodes, and {len(every)} are large enough"
     together = total([node.total for node in every])
-    if not together.covers(shape.needs):
-        lacking = [kind for kind in shape.needs if together[kind] < shape.needs[kind]]
-        has = ", ".join(f"{describe(kind, together[kind])} of {describe(kind, shape.needs[kind])}" for kind in lacking)
-        return f"all nodes together have {has}"
-    return None
+    if fit_at_once(together, *shape.all_needs):
+        return None
+    lacking = [kind for kind in shape.needs if together[kind] < shape.needs[kind]]
+    if not lacking:
+        return f"all nodes together have {describe(GPU, together[GPU])}, and no room for {_on_devices(shape.bundles)}"
+    has = ", ".join(f"{describe(kind, together[kind])} of {describe(kind, shape.needs[kind])}" for kind in lacking)
+    return f"all nodes together have {has}"
+
+
+def _on_devices(bundles: Iterable[Bundle]) -> str:
+    """ "3 x 0.6 GPUs, each on one device"."""
+    each = Counter(describe(GPU, bundle.needs[GPU]) for bundle in bundles if GPU in bundle.needs)
+    amounts = ", ".join(amount if count == 1 else f"{count} x {amount}" for amount, count in each.items())
+    return f"{amounts}, each on one device"
 
 
 def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
@@ -100,17 +110,21 @@ def _too_large_there(bundle: Bundle, nodes: list[Node]) -> str:
         short = [describe(kind, node.total[kind]) for kind, units in bundle.needs.items() if node.total[kind] < units]
         return f"{match} only {node.name}, which has {', '.join(short)}"
     names = ", ".join(node.name for node in nodes)
-    return f"{match} only nodes that are too small ({names}): {_too_large(bundle.needs, nodes, 'none')}"
+    return f"{match} only nodes that are too small ({names}): {_too_large([bundle], nodes, 'none')}"
 
 
-def _too_large(needs: ResourceVector, nodes: list[Node], none: str = "no node") -> str:
+def _too_large(bundles: Sequence[Bundle], nodes: list[Node], none: str = "no node") -> str:
     """Which kind is the problem: one that no node has enough of, or none alone but all at once."""
+    needs = total([bundle.needs for bundle in bundles])
+    gpus = [ResourceVector({GPU: bundle.needs[GPU]}) for bundle in bundles]
     most = {kind: max(node.total[kind] for node in nodes) for kind in needs}
     short = [
         f"{none} has more than {describe(kind, most[kind])}" if most[kind] else f"{none} has {unit_label(kind)}"
         for kind in needs
         if most[kind] < needs[kind]
     ]
+    if not short and not any(fit_at_once(node.total, *gpus) for node in nodes):
+        return f"{none} has room for {_on_devices(bundles)}"
     return "; ".join(short) or f"{none} has all of it at once"
 
 

@@ -25,10 +25,18 @@ def pressure_of(reading: Reading, total: ResourceVector, *, shares_its_host: boo
     gpu = gpu_pressure(reading.gpus)
     if not shares_its_host:
         return combined(cpu, memory, gpu)
-    own_cpu = _part(own.cpu_used, min(host.cpus, total[CPU] / scale(CPU)))
-    own_memory = _part(own.memory_used, min(host.memory_total, total[MEMORY]))
+    own_cpu = _part(own.cpu_used * scale(CPU), measured_over(reading, total, CPU, shares_its_host=True))
+    own_memory = _part(own.memory_used, measured_over(reading, total, MEMORY, shares_its_host=True))
     shown = combined(max(cpu, own_cpu), max(memory, own_memory), gpu)
     return replace(shown, own_cpu=own_cpu, own_memory=own_memory)
+
+
+def measured_over(reading: Reading, total: ResourceVector, kind: str, *, shares_its_host: bool) -> float:
+    """The capacity, in units, of which the pressure by a node's own work is a part."""
+    if kind == GPU:
+        return float(len(reading.gpus) * scale(GPU))
+    host = reading.host.cpus * scale(CPU) if kind == CPU else float(reading.host.memory_total)
+    return min(host, total[kind]) if shares_its_host else host
 
 
 def machine_use(host: HostReading, kind: str) -> float:

@@ -100,7 +100,7 @@ def _base(path: str) -> str:
 
 
 def speakers(nodes: NodeTable) -> frozenset[NodeName]:
-    """One node for each machine. Processes that run there outside every raylet count as that node's.
+    """One node for each machine, to which processes outside every raylet are attributed.
 
     It is the head if the head runs on that machine, otherwise the first node by name. On an embedded cluster, where all
     nodes share one machine, what people run beside Ray therefore counts as the head's. Every other node has what its

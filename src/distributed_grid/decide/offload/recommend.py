@@ -195,7 +195,7 @@ def label_of(command: tuple[str, ...]) -> str:
 
 
 def _no_room(plan: Refused, origin: NodeName) -> list[Obstacle]:
-    obstacles = [] if plan.team_limit is None else [Obstacle(ObstacleCode.NO_CAPACITY, plan.team_limit)]
+    obstacles = [] if plan.team_limit is None else [Obstacle(ObstacleCode.NO_CAPACITY, plan.team_limit.detail)]
     return obstacles + [
         Obstacle(ObstacleCode.NO_CAPACITY, f"{refusal.node}: {refusal.detail}")
         for refusal in plan.refusals

@@ -48,10 +48,10 @@ def _has_room(place: Slot) -> str:
 
 
 def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: int, now: datetime) -> str:
-    """ "waits for 6 CPUs: 1 boost on gpu1 yields what is guaranteed to team red, and is back by 2025-06-01T12:30Z"."""
+    """ "waits for 6 CPUs: 1 boost on gpu1 yields to the guarantee of team red, and is back by 2025-06-01T12:30Z"."""
     ask, count = offer.ask, len(preemption.victims)
     boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
-    to = f"what is guaranteed to team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
+    to = f"to the guarantee of team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
     after = f" at {minute(preemption.at)}, after the minimum hold," if preemption.at > now else ","
     said = f"{boosts} on {in_words(preemption.sources)} {yields} {to}{after} and {are} back by {minute(place.begin)}"
     return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
@@ -66,9 +66,10 @@ def why_its_team_never_may(offer: Offer) -> str:
 
 def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | None) -> str:
     """The team's own limit, until its turn; and where the request is met then, or later."""
-    said = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
-    if said is None:
-        said = f"team {offer.ask.team} reaches its limit with its leases and its requests ahead of this one"
+    limit = why_above_its_most(offer.ask, offer.need, usage, offer.rules.teams)
+    said = f"team {offer.ask.team} reaches its limit with its leases and its requests ahead of this one"
+    if limit is not None:
+        said = limit.detail
     if expected is None:
         return f"its team's limit: {said}"
     reason = f"its team's limit: {said}; as its leases end, the limit allows it at {minute(turn)}"
@@ -89,7 +90,7 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
     if not idle:
         away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
         if away and all(node.alive for node in away):
-            return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, and does not lend now"
+            return f"only {_any_of([n.name for n in away])} could lend {offer.need.describe()}, but not now"
         headroom = offer.rules.headroom
         rooms = {node.name: room_when_idle(node, ask.kind, headroom, is_own=node.name == ask.target) for node in able}
         name = min(rooms, key=lambda name: (-rooms[name], name))
@@ -97,7 +98,7 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         which = "no connected node" if away else "no node"
         if ask.max_sources > 1:
             which = f"{which}, nor {ask.max_sources} together,"
-        return f"{which} can ever lend {offer.need.describe()}: the most is {most}, by {name}"
+        return f"{which} can ever lend {offer.need.describe()} ({name} can lend the most: {most})"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
     said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
     return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
@@ -188,7 +189,7 @@ class NoPlace:
 
     reason: str
     expected: Slot | None = None
-    """Where it is met as things are, though other requests may pass it until then."""
+    """Where and when it is met if nothing changes; other requests may pass it until then."""
     is_hopeless: bool = False
 
 
@@ -270,8 +271,8 @@ class QueuePlan:
             begin, sources = (found.expected.begin, found.expected.sources) if found.expected else (None, ())
             verdict = Verdict(waiting, position, (), found.reason, None, begin, sources, is_hopeless=found.is_hopeless)
         elif isinstance(found, Slot) and found.begin <= self._now:
-            have = "has" if len(found.parts) == 1 else "together have"
-            reason = f"{in_words(found.sources)} {have} it now"
+            can = "can" if len(found.parts) == 1 else "together can"
+            reason = f"{in_words(found.sources)} {can} lend it now"
             return Verdict(waiting, position, offer.from_parts(found.parts), reason, None, self._now, found.sources)
         elif isinstance(found, Slot):
             back = self._places.comes_back(found, waiting.ask.kind)
@@ -326,7 +327,7 @@ class QueuePlan:
             earmarked = places.earmark(offer)
             self._has_earmarked = earmarked is not None
         if withheld_by_others is not None:
-            return NoPlace(withheld_by_others)
+            return NoPlace(withheld_by_others.detail)
         is_hopeless = not can_ever_be_lent(offer, self._nodes)
         return NoPlace(why_no_estimate(offer, self._nodes, earmarked), is_hopeless=is_hopeless)
 

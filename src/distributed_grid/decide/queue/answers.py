@@ -95,6 +95,7 @@ def look_ahead(
             after.add(grant)
     largest, largest_sources = largest_now(ask, after, after.usage, rules, walk.lenders_now if before else None)
     verdict = walk.decide(mine, len(upto), explained=True)
+    limit = None if verdict.refused is None else verdict.refused.team_limit
     return Outlook(
         ask=ask,
         grants=verdict.grants,
@@ -105,7 +106,7 @@ def look_ahead(
         largest_sources=largest_sources,
         considered=_reasons(verdict, after, rules),
         summary=_summary(ask, verdict, largest, largest_sources),
-        team_limit=None if verdict.refused is None else verdict.refused.team_limit,
+        team_limit=None if limit is None else limit.detail,
     )
 
 

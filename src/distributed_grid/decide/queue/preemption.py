@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.devices import short_of
+from distributed_grid.decide.capacity.devices import Together, most_short_of
 from distributed_grid.decide.capacity.feasibility import obstacle
 from distributed_grid.decide.capacity.lending import plan_grant, rooms_now, several_lenders
 from distributed_grid.decide.capacity.parts import divide
@@ -324,7 +324,7 @@ def foresee_preemption(
 
 def plan_relief(
     node: NodeName,
-    wanted: ResourceVector,
+    wanted: Collection[Together],
     capacity: Snapshot,
     numbers: PolicyNumbers,
     now: datetime,
@@ -332,7 +332,7 @@ def plan_relief(
     teams: Teams | None = None,
     given_up: Collection[Lease] = (),
 ) -> Mapping[str, int]:
-    """The amounts to reclaim so that a lender has room for its own needs, or for as much of them as possible.
+    """The amounts to reclaim so that a lender has room for each of its own wants, or for as much as possible of it.
 
     By lease id, in the order in which they yield: how many units are enough; a transfer may give up a part.
 
@@ -351,7 +351,7 @@ def plan_relief(
     def short_after(returned: Collection[Lease]) -> ResourceVector:
         with capacity.trying():
             capacity.give_back(returned)
-            return short_of(capacity[node], wanted)
+            return most_short_of(capacity[node], wanted)
 
     with capacity.trying():
         capacity.give_back((*coming_back(lent), *given_up))
@@ -381,7 +381,7 @@ def plan_relief(
         for level in sorted({worth[lease.id] for lease in pool}):
             among = [lease for lease in pool if worth[lease.id] <= level]
             if enough(among):
-                return needed_of(fewest(among, short - remains, enough) or (), enough)
+                return needed_of(trimmed(fewest(among, short - remains, enough) or (), enough), enough)
     return {}
 
 
@@ -404,7 +404,7 @@ def _within_guarantees(leases: Iterable[Lease], short: ResourceVector, usage: Us
 def _by_lender(
     offer: Offer, leases: Iterable[Lease], able: Collection[str]
 ) -> Iterator[tuple[NodeName, list[Lease], tuple[Lease, ...]]]:
-    """For every lender: which of its loans may be taken, and which leases that moved to it and are in the way."""
+    """For every lender: which leases on it may be reclaimed, and which leases moved to it and are in the way."""
     lent: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     moved_in: defaultdict[NodeName, list[Lease]] = defaultdict(list)
     for lease in leases:

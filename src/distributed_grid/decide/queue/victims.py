@@ -34,7 +34,8 @@ _DEEPEST: Final = 200
 def fewest(candidates: Sequence[Lease], short: ResourceVector, enough: Enough) -> tuple[Lease, ...] | None:
     """As few candidates as are enough, in the order in which they yield; None: all are too few.
 
-    No lease returns more than it holds, so `short` bounds the search. Of sets of one size, the search chooses the one
+    No lease returns more than it holds, so `short` bounds the search. (A part of a GPU may, if the parts that stay are
+    assumed to share devices then: call `trimmed` on what is found.) Of sets of one size, the search chooses the one
     whose last member yields sooner, then goes by the member before it. This spares important leases where possible.
     """
     return _Search(candidates, short, enough).run() or _in_order(candidates, enough)

@@ -1,11 +1,13 @@
 """Which nodes need what (under pressure now, awaited by work, or pressed soon), and which lender can spare it."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from distributed_grid.decide.capacity.devices import fit_at_once
+from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node, wanted_from
 from distributed_grid.decide.rebalance.observed import (
     MOVABLE,
@@ -81,10 +83,11 @@ def _for_use(seen: Observed, name: NodeName, kind: str, use: float, cause: Cause
     mine = seen.own_leases(name, kind, Cause.PRESSURE, Cause.FORECAST)
     if any(seen.is_young(lease) for lease in mine):
         return
-    one, base = scale(kind), seen.snapshots[name].base[kind]
-    left = base - sum(lease.units for lease in mine)
+    one, base, own = scale(kind), seen.snapshots[name].base[kind], Usage.of(mine)
+    borrowed = own.borrowed_by(name)[kind]
+    left = base - borrowed
     # Capacity that is reserved elsewhere for the node is not in its total, but serves its work.
-    elsewhere = sum(lease.units for lease in mine if not lease.delivery.moves_totals)
+    elsewhere = borrowed - own.moved_in(name, kind)
     lacking = short_by(kind, use, seen.snapshots[name].total[kind], seen.thresholds[kind]) - elsewhere
     units = min(lacking, left - left % one)
     if units >= one:
@@ -97,12 +100,12 @@ def _waiting(seen: Observed, name: NodeName, demand: Demand) -> Iterator[Need]:
     shape, node = demand.pending.shape, seen.nodes.get(name)
     if node is None or not node.alive or not fits_on_one_node(shape):
         return
-    most = min(
-        [demand.pending.count, *(_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())]
-    )
+    rooms = (_room(seen, node, shape, kind) // units for kind, units in shape.needs.items())
+    # The devices may have room for fewer of them than the sum of what is free on them.
+    up_to = range(1, min([demand.pending.count, *rooms]) + 1)
+    most = bisect_left(up_to, True, key=lambda count: not gap(shape, node, count).keys() <= set(MOVABLE))
     counts = dict.fromkeys((most, 1)) if most >= 1 else {}
-    gaps = [missing for count in counts if (missing := gap(shape, node, count))]
-    helps = [_whole(missing) for missing in gaps if all(kind in MOVABLE for kind in missing)]
+    helps = [_whole(missing) for count in counts if (missing := gap(shape, node, count))]
     # If what the node lent would serve the work, that comes back, and nothing is borrowed.
     has_lent = any(seen.usage.lent(name, kind) for amounts in helps for kind in amounts)
     if has_lent and (fit_at_once(node.base, *shape.all_needs) or _lends_by_itself(seen, name)):
@@ -118,7 +121,7 @@ def _room(seen: Observed, node: Node, shape: Shape, kind: str) -> int:
     mine = seen.own_leases(node.name, kind, Cause.DEMAND)
     if kind not in MOVABLE or any(seen.is_young(lease) for lease in mine):
         return node.free[kind]
-    most = max(node.base[kind], shape.needs[kind]) - sum(lease.units for lease in mine)
+    most = max(node.base[kind], shape.needs[kind]) - Usage.of(mine).borrowed_by(node.name)[kind]
     return node.free[kind] + max(0, most)
 
 
@@ -140,9 +143,9 @@ _MOST_TRIED: Final = 16
 def borrowings(
     seen: Observed, streaks: Streaks, rules_for: RulesFor, lending: set[NodeName]
 ) -> Iterator[tuple[Borrow, ...]]:
-    """The loans to make: each item is one node's need, and its parts only help together.
+    """The grants to make: each item is one node's need, and its parts only help together.
 
-    In one round, no node lends twice or lends what it gets: the next round sees what a loan changed. `lending`: the
+    In one round, no node lends twice or lends what it gets: the next round sees what a grant changed. `lending`: the
     nodes that already lend in this round; further lenders are added.
     """
     borrowing: set[tuple[NodeName, str]] = set()
@@ -159,7 +162,7 @@ def borrowings(
 
 
 def may_not_lend(seen: Observed, kind: str) -> set[NodeName]:
-    """Nodes that need the kind themselves: now, soon, for waiting work, or already with a loan of it."""
+    """Nodes that need the kind themselves: now, soon, for waiting work, or already as borrowers of it."""
     short = {name for name in seen.nodes if (name, kind) in seen.pressed or seen.will_be_pressed(name, kind)}
     borrowers = {one.target for one in seen.leases if is_own(one) and one.kind == kind and one.holds_capacity}
     return short | borrowers | {name for name in seen.waited_for(kind) if _is_too_small(seen, name, kind)}

@@ -15,7 +15,7 @@ from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.monitoring.demand import only_node
-from distributed_grid.decide.monitoring.pressure import Pressed, Threshold
+from distributed_grid.decide.monitoring.pressure import Pressed, Threshold, measured_over
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import hold_ends
 from distributed_grid.model.demand import Demand, Shape
@@ -24,7 +24,7 @@ from distributed_grid.model.nodes import Node, NodeName, NodeTable
 from distributed_grid.model.plans import Grant, Refused, Renew, Return, Rules
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.requests import Ask, Waiting
-from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, describe, scale
+from distributed_grid.model.resources import BUILT_IN, CPU, MEMORY, ResourceVector, describe, scale
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.teams import Teams
@@ -44,22 +44,11 @@ def own_part_of(value: float, snapshot: NodeSnapshot, kind: str, for_others: int
     """The same for a use that was not measured but is expected."""
     if snapshot.measured is None or not for_others:
         return value
-    has = _measured_over(snapshot, kind)
+    has = measured_over(snapshot.measured, snapshot.total, kind, shares_its_host=snapshot.shares_its_host)
     used, left = value * has - for_others, has - for_others
     if left <= 0:
         return 1.0 if used > 0 else 0.0
     return min(1.0, max(0.0, used / left))
-
-
-def _measured_over(snapshot: NodeSnapshot, kind: str) -> float:
-    """The capacity that the measured part refers to, in units; as in `decide/monitoring/pressure.py`."""
-    measured = snapshot.measured
-    if measured is None:
-        return float(snapshot.total[kind])
-    if kind == GPU:
-        return float(len(measured.gpus) * scale(GPU))
-    host = measured.host.cpus * scale(CPU) if kind == CPU else float(measured.host.memory_total)
-    return min(host, snapshot.total[kind]) if snapshot.shares_its_host else host
 
 
 MOVABLE: Final = (CPU, MEMORY)
@@ -188,11 +177,7 @@ def kinds_asked(queue: Iterable[Waiting]) -> frozenset[str]:
 
 def is_own(lease: Lease) -> bool:
     """Whether grid made the lease without a request."""
-    return lease.cause not in (Cause.ASKED, Cause.SCHEDULED)
-
-
-_RENEWED_IN_LAST = 0.25
-"""The part of its duration that is left when a lease is renewed."""
+    return not lease.cause.is_request
 
 
 def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
@@ -209,8 +194,7 @@ def returns(seen: Observed, unneeded_for: dict[str, int]) -> Iterator[Return]:
 def renewals(seen: Observed) -> Iterator[Renew]:
     """Leases that would end although needed: the target would lose them, and get them again some rounds later."""
     for lease in _own(seen):
-        left = (lease.expires_at - seen.now).total_seconds()
-        if left <= _RENEWED_IN_LAST * lease.duration_s and (why := _why_needed(seen, lease)) is not None:
+        if seen.now >= lease.renewal_due and (why := _why_needed(seen, lease)) is not None:
             yield Renew(lease, why)
 
 

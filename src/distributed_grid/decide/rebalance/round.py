@@ -3,7 +3,7 @@
 Nothing is done on one round alone: a node that is short for `high_rounds` rounds borrows, a node that is relieved for
 `low_rounds` rounds returns, and in between nothing changes.
 
-A lender whose own work needs what it lent gets it back. If another lender can take over the loan, the loan moves there.
+A lender whose own work needs what it lent gets it back. If another lender can take over the lease, it moves there.
 This protection holds under every policy and mode in which anything is lent at all; only moving needs a policy that acts
 by itself.
 """
@@ -11,7 +11,7 @@ by itself.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from distributed_grid.decide.capacity.devices import fit_at_once, short_of
+from distributed_grid.decide.capacity.devices import Together, beside_all_free, fit_at_once, most_short_of, short_of
 from distributed_grid.decide.capacity.lending import plan_grant
 from distributed_grid.decide.capacity.returns import coming_back
 from distributed_grid.decide.capacity.snapshot import Snapshot
@@ -100,12 +100,12 @@ def protections(
     """
     capacity = Snapshot(seen.nodes, seen.usage, seen.leases)
     for name in seen.nodes:
-        wanted, why = _wanted_by(seen, name, streaks)
+        wanted, why = _wanted_by(seen, capacity, name, streaks)
         if not wanted:
             continue
         with capacity.trying():
             capacity.give_back(coming_back(lease for lease in seen.leases if lease.source == name))
-            lacking = short_of(capacity[name], wanted)
+            lacking = most_short_of(capacity[name], wanted)
         if not lacking:
             continue
         moves = list(_moves(seen, name, lacking, why, lending, rules_for)) if seen.acts_by_itself else []
@@ -117,29 +117,29 @@ def protections(
             yield Relieve(name, tuple(by_id[id] for id in takes), takes, why)
 
 
-def _wanted_by(seen: Observed, name: NodeName, streaks: Streaks) -> tuple[ResourceVector, str]:
-    """The amounts that a lender should have free for its own work, of the kinds that it lent; and why."""
+def _wanted_by(seen: Observed, capacity: Snapshot, name: NodeName, streaks: Streaks) -> tuple[list[Together], str]:
+    """What a lender should have room for, each by itself, with what it lent; and why."""
     lent = seen.usage.lent_by(name)
     if not lent:
-        return lent, ""
+        return [], ""
     node = seen.nodes[name]
-    wanted: dict[str, int] = {}
+    wanted: list[Together] = []
     reasons: list[str] = []
     for kind in lent:
         rounds = streaks.get(overloaded_key(name, kind), 0)
         if rounds >= seen.numbers.high_rounds and (found := _short_of_own(seen, name, kind)) is not None:
             part, units = found
-            wanted[kind] = node.free[kind] + units
+            wanted.append(beside_all_free(node, kind, units))
             reasons.append(f"{name}'s own use of {kind} has been high for {rounds} rounds: {part:.0%}")
     for demand in wanted_from(seen.demand, name):
         shape = demand.pending.shape
         missing = gap(shape, node)
         waited = streaks.get(waiting_key(name, shape), 0) >= seen.numbers.high_rounds
-        # Counts only if the node's own base would serve it, and what it lent covers what is missing.
-        if waited and missing and fits_on_one_node(shape) and _would_serve(seen, name, shape, missing):
-            wanted |= {kind: max(wanted.get(kind, 0), shape.needs[kind]) for kind in missing}
+        # Counts only if the node's own base would serve it, and there is room once all that it lent is back.
+        if waited and missing and fits_on_one_node(shape) and _would_serve(capacity, name, shape):
+            wanted.append(shape.all_needs)
             reasons.append(f"{shape.describe()} waits for what {name} lent")
-    return ResourceVector(wanted), "; ".join(reasons)
+    return wanted, "; ".join(reasons)
 
 
 def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int] | None:
@@ -153,8 +153,12 @@ def _short_of_own(seen: Observed, name: NodeName, kind: str) -> tuple[float, int
     return part, short_by(kind, part, max(0, snapshot.total[kind] - for_others), seen.thresholds[kind])
 
 
-def _would_serve(seen: Observed, name: NodeName, shape: Shape, missing: ResourceVector) -> bool:
-    return fit_at_once(seen.nodes[name].base, *shape.all_needs) and seen.usage.lent_by(name).covers(missing)
+def _would_serve(capacity: Snapshot, name: NodeName, shape: Shape) -> bool:
+    if not fit_at_once(capacity[name].base, *shape.all_needs):
+        return False
+    with capacity.trying():
+        capacity.give_back([lease for lease in capacity.leases if lease.source == name != lease.target])
+        return not short_of(capacity[name], *shape.all_needs)
 
 
 def _moves(

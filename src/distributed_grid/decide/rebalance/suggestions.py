@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import why_not
+from distributed_grid.decide.capacity.devices import on_idle_devices
+from distributed_grid.decide.capacity.feasibility import would_lend
 from distributed_grid.decide.monitoring.demand import only_node
 from distributed_grid.decide.monitoring.trends import Trend
 from distributed_grid.decide.rebalance.borrowing import may_not_lend
@@ -26,8 +26,8 @@ from distributed_grid.decide.rebalance.observed import (
 )
 from distributed_grid.model.demand import Demand, WaitReason
 from distributed_grid.model.leases import Cause, Delivery
-from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, SharingLimits
-from distributed_grid.model.plans import NO_HEADROOM, Grant, Refusal, Refused, Rules, RulesFor
+from distributed_grid.model.nodes import LIMIT_KEYS, Node, NodeName
+from distributed_grid.model.plans import Grant, Refusal, Refused, Rules, RulesFor
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, command
 from distributed_grid.model.resources import GPU, describe, scale
@@ -47,12 +47,12 @@ def how_sure(forecast: Forecast, threshold: float) -> tuple[float, str]:
     accuracy = forecast.accuracy
     if accuracy is None:
         sure = likely / 2
-        return sure, f"{in_words(sure)} ({sure:.0%}): no such forecast has come due yet"
+        return sure, f"{in_words(sure)} ({sure:.0%}): no such forecast has been verified yet"
     sure = likely * (1 - _FEW / 2 / (_FEW + accuracy.checked))
     if accuracy.covered is not None:  # intervals that were too narrow promised too much
         sure *= min(1.0, accuracy.covered / CONFIDENCE)
     checked = f"{accuracy.checked} such forecast{'s' * (accuracy.checked != 1)}"
-    return sure, f"{in_words(sure)} ({sure:.0%}): {checked} came due, off by {accuracy.error:.0%} on average"
+    return sure, f"{in_words(sure)} ({sure:.0%}): {checked} verified, off by {accuracy.error:.0%} on average"
 
 
 def passes(forecast: Forecast, threshold: float) -> float:
@@ -112,7 +112,7 @@ def _no_lender(seen: Observed, refused: Refused, short: set[NodeName], rules: Ru
     more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
     because = "; ".join(reasons[:_MOST_REASONS]) + more
     if refused.team_limit is not None:
-        return Help(f"no node may lend it: {refused.team_limit}", because=because)
+        return Help(f"no node may lend it: {refused.team_limit.detail}", because=because)
     remedy = _remedy(seen, replace(ask, units=least), rules, [one for one in others if one.node not in short])
     even = "even " if least < ask.units else ""
     return Help(f"no node can lend {even}{describe(ask.kind, least)}: {remedy}", because=because)
@@ -120,37 +120,14 @@ def _no_lender(seen: Observed, refused: Refused, short: set[NodeName], rules: Ru
 
 def _remedy(seen: Observed, ask: Ask, rules: Rules, refusals: list[Refusal]) -> str:
     """The easiest change that would let a node lend the requested amount."""
-    limit = {"cpu": "max_share_cpu", "memory": "max_share_memory_gb", "gpu": "max_share_gpu"}.get(ask.kind, "limit")
+    limit = LIMIT_KEYS.get(ask.kind, "limit")
     for code in RefusalCode:
         if remedy := code.reason.remedy:
             for one in refusals:
-                if one.code is code and _would_lend(seen, ask, rules, one):
-                    is_target = code is RefusalCode.COOLING_DOWN and one.node not in rules.cordoned
+                if one.code is code and would_lend(code, seen.nodes[one.node], ask, seen.nodes, seen.usage, rules):
+                    is_target = code is RefusalCode.CORDONED and one.node not in rules.cordoned
                     return remedy.format(node=ask.target if is_target else one.node, limit_key=limit)
     return "freeing capacity on another node would help, or adding a node"
-
-
-def _would_lend(seen: Observed, ask: Ask, rules: Rules, refusal: Refusal) -> bool:
-    """Whether the node could lend the requested amount if the reason for its refusal were gone."""
-    node = seen.nodes[refusal.node]
-    match refusal.code:
-        case RefusalCode.COOLING_DOWN:
-            rules = replace(rules, cordoned=rules.cordoned - {node.name, ask.target})
-        case RefusalCode.KEPT_FREE:
-            rules = replace(rules, headroom=NO_HEADROOM)
-        case RefusalCode.GPU_IN_USE | RefusalCode.DISK_FULL:
-            node = replace(node, in_use=NOT_IN_USE)
-        case RefusalCode.LENDING_LIMIT_REACHED:
-            node = replace(node, limits=SharingLimits())
-        case RefusalCode.SHARING_DISABLED:
-            node = replace(node, limits=replace(node.limits, can_share=True))
-        case RefusalCode.STALE:
-            node = replace(node, silent=None)
-        case RefusalCode.NODE_DOWN:
-            if not node.base:  # what a node has that has not been seen is unknown
-                return True
-            node = replace(node, alive=True)
-    return why_not(node, Offer.of(ask, seen.nodes, rules), seen.usage) is None
 
 
 HORIZONS_S: Final = (300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0)
@@ -252,9 +229,12 @@ def _is_short(
 def _crossing(
     seen: Observed, key: tuple[NodeName, str], ahead: Sequence[Forecast]
 ) -> Iterator[tuple[Forecast, float, str, tuple[NodeName, str]]]:
-    """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely."""
+    """The first time at which the forecast reaches the limit, if that is at least `_LEAST_SURE` likely.
+
+    A forecast without enough history has no interval, so its likelihood is unknown.
+    """
     high = seen.thresholds[key[1]].high
-    for forecast in ahead:
+    for forecast in (one for one in ahead if one.enough_history):
         if forecast.value >= high and _needs_it_itself(seen, *key, forecast.value):
             sure, words = how_sure(forecast, high)
             if sure >= _LEAST_SURE:
@@ -281,7 +261,8 @@ def _will_be_short(
         cause=Cause.FORECAST,
         what=f"{name} will run out of {_WORDS[kind]} in about {minutes} minutes; {helped.text}",
         reason=_joined(
-            f"{kind} at {forecast.value:.0%} is expected then, the limit is {seen.thresholds[kind].high:.0%}{is_now}",
+            f"{kind} is expected to reach {forecast.value:.0%} then; "
+            f"the limit is {seen.thresholds[kind].high:.0%}{is_now}",
             helped.because,
         ),
         confidence=round(sure[0], 4),
@@ -339,7 +320,7 @@ def _where(seen: Observed, demand: Demand, pinned: NodeName | None) -> list[Node
 def _lacks(seen: Observed, demand: Demand, node: Node, kind: str, rules_for: RulesFor) -> Suggestion:
     shape, count = demand.pending.shape, demand.pending.count
     # Work that runs elsewhere needs all of it there; work that stays needs only what is missing.
-    lacking = shape.needs[kind] if kind == GPU else gap(shape, node)[kind]
+    lacking = on_idle_devices(*shape.all_needs) if kind == GPU else gap(shape, node)[kind]
     units = -(-lacking // scale(kind)) * scale(kind)
     delivery = None if kind == GPU else "transfer"
     helped = find_help(seen, Ask(node.name, kind, units, delivery=delivery), rules_for, least=units)

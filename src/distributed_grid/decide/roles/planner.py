@@ -262,7 +262,7 @@ def _why(board: Board, best: Try, number: int) -> str:
         return _pool_is_full(best, one)
     if not board.fits(number, board.room).any():
         return _too_big(board, number)
-    return f"each needs {one.needs.describe()}; what is left is too little: {_nearest(board, best, number)}"
+    return f"each needs {one.needs.describe()}, and too little is left: {_nearest(board, best, number)}"
 
 
 def _nowhere(board: Board, one: UnitClass) -> str:
@@ -276,8 +276,8 @@ def _nowhere(board: Board, one: UnitClass) -> str:
         return f"there is no node {unknown[0]}"
     closed = [f"{node.name}: {node.closed}" for node in nodes if node.closed and not one.why_not_allowed(node)]
     if closed:
-        return f"no node that it may be on can be used: {_few(closed, len(closed))}"
-    return f"no node is allowed: {'; '.join(dict.fromkeys(one.why_not_allowed(node) for node in nodes))}"
+        return f"none of the allowed nodes can be used: {_few(closed, len(closed))}"
+    return f"every node is excluded: {'; '.join(dict.fromkeys(one.why_not_allowed(node) for node in nodes))}"
 
 
 def _pool_is_full(best: Try, one: UnitClass) -> str:
@@ -285,7 +285,7 @@ def _pool_is_full(best: Try, one: UnitClass) -> str:
     left = best.quotas[one.pool.name]
     kind = next(kind for kind, units in one.needs.items() if kind in left and max(0, left[kind]) < units)
     has = describe(kind, one.pool.quota[kind])
-    return f"the pool {one.pool.name} has {has}, of which {amount_of(kind, max(0, left[kind]))} are left; " + (
+    return f"the pool {one.pool.name} has {amount_of(kind, max(0, left[kind]))} of {has} left; " + (
         f"each needs {describe(kind, one.needs[kind])}"
     )
 

@@ -14,6 +14,7 @@ from distributed_grid.model.roles.processes import (
     EXPECTED,
     LEGAL,
     Answered,
+    Broke,
     CallFailed,
     CallsCounted,
     ConnectEndpoints,
@@ -69,6 +70,8 @@ def _handled(status: ProcessStatus, event: Event, now: float) -> Handled:
             return replace(status, pid=pid, gpus=gpus), ()
         case Ready():
             return replace(status, state=ProcessState.UP, why="", was_up=True, ping_due=now + PING_S), ()
+        case Broke():
+            return replace(status, state=ProcessState.BROKEN), ()
         case MatesReady():
             return (status, ()) if status.routed else (replace(status, routed=True, gang=None), (ConnectEndpoints(),))
         case PingSent(next_s):

@@ -71,4 +71,5 @@ def why_team_may_not(task: ScheduledTask, count: int, nodes: NodeTable, usage: U
     if not teams or not count:
         return None
     need = ResourceVector({kind: count * units for kind, units in task.needs.items()})
-    return why_over_limit(ask_for_all(task, count), need, nodes, usage, teams)
+    limit = why_over_limit(ask_for_all(task, count), need, nodes, usage, teams)
+    return None if limit is None else limit.detail

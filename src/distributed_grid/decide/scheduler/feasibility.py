@@ -9,11 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from distributed_grid.decide.capacity.devices import short_of
+from distributed_grid.decide.capacity.delivery import DeliveryChoice, Offer
+from distributed_grid.decide.capacity.devices import most_at_once, short_of
 from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
+from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeName, gpu_part
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.resources import GPU, ResourceVector, scale
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import GPU, ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
 
 Peers = Mapping[str, Collection[NodeName]]
@@ -73,6 +76,13 @@ class Sought:
             part = (self.rooms[kind] - units) / (np.maximum(total, 1) if total is not None else 1.0)
             found = part if found is None else np.minimum(found, part)
         return np.clip(np.ones(len(self.columns)) if found is None else found, 0.0, 1.0)
+
+    @cached_property
+    def offer(self) -> Offer:
+        """What a lender would give: a reservation of the needs, which the target may also set aside for itself."""
+        (kind, units), *along = self.needs.items()
+        ask = Ask(self.target, kind, units, delivery=Delivery.RESERVE, along=tuple(along), own_too=True)
+        return Offer(ask, self.columns.rules, DeliveryChoice(Delivery.RESERVE, ""), self.needs)
 
     def carrier(self) -> BoostRoom | None:
         """The boost that the task would fill the most; None if no boost has room for all of it."""
@@ -173,16 +183,12 @@ def why_not(sought: Sought, name: NodeName) -> str:
     columns, request = sought.columns, sought.request
     row = columns.row[name]
     if (only := request.only_node) is not None and name != only:
-        return _ruled_out(f"only {only} is allowed")
-    is_home = row == sought.home
-    code = columns.refuses[row] if not (is_home and columns.up[row]) else None
-    if code is None and sought.home >= 0 and columns.cordoned[sought.home]:
-        code = RefusalCode.COOLING_DOWN
-    if code is not None:
-        return code.message(columns.facts(row, sought.target) or {})
+        return _ruled_out(f"the request names node {only}")
+    if (reason := columns.why_never(row, sought.offer)) is not None:
+        return reason
     if reason := _why_not_allowed(sought, row):
         return _ruled_out(reason)
-    if fits_itself(sought, row) or (is_home and sought.carrier() is not None):
+    if fits_itself(sought, row) or (row == sought.home and sought.carrier() is not None):
         return ""
     return _lacking(sought, row)
 
@@ -192,11 +198,11 @@ def _why_not_allowed(sought: Sought, row: int) -> str:
     if near.required:
         for what, mask in zip(_parts(near), _wanted(sought, near), strict=False):
             if not mask[row]:
-                return f"it must be near {what}"
+                return f"its affinity requires {what}"
     if far.required:
         for what, mask in zip(_parts(far), _met(sought, far), strict=False):
             if mask[row]:
-                return f"it must be far from {what}"
+                return f"its anti-affinity excludes {what}"
     return ""
 
 
@@ -252,17 +258,18 @@ def all_at_once(sought: Sought, count: int) -> Sought:
 
 def _how_many_fit(idle: Sought, rows: Units) -> int:
     """How many members fit on these idle nodes together."""
-    fit = np.ones(len(rows), dtype=np.int64)
     far = idle.request.far
-    if not (far.required and _is_its_own_peer(idle, far)):
-        each = [
-            idle.rooms[kind][rows] // units
-            if kind != GPU or units >= scale(GPU)
-            else idle.rooms[kind][rows] // scale(GPU) * (scale(GPU) // units)
-            for kind, units in idle.needs.items()
-        ]
-        fit = np.minimum.reduce(each)
-    return int(fit.sum())
+    if far.required and _is_its_own_peer(idle, far):
+        return len(rows)
+    each = []
+    for kind, units in idle.needs.items():
+        rooms = idle.rooms[kind][rows]
+        if kind == GPU:
+            pairs = zip(idle.columns.total[GPU][rows].tolist(), rooms.tolist(), strict=True)
+            each.append(np.array([most_at_once(has, room, units) for has, room in pairs], dtype=np.int64))
+        else:
+            each.append(rooms // units)
+    return int(np.minimum.reduce(each).sum()) if each else len(rows)
 
 
 class _Idle(NodeColumns):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from distributed_grid.decide.capacity.feasibility import free_in
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.leases.ownership import may_change, owned_lease
 from distributed_grid.decide.scheduler.asks import why_team_may_not
@@ -228,8 +229,7 @@ def carries_tasks(lease: Lease) -> bool:
 def boost_rooms(world: TaskWorld, boosts: Boosts, task: ScheduledTask, flights: InFlight) -> tuple[BoostRoom, ...]:
     """The free room in each boost of the target that lasts as long as the task and that its owner may use.
 
-    Free is what is neither promised to a task nor, as Ray shows it, in use. That use may come from those same tasks:
-    the larger of the two counts, not both. An owner who may not run a program in a boost gets no task in there.
+    An owner who may not run a program in a boost gets no task in there.
     """
     until = world.now + timedelta(seconds=task.request.duration_seconds or 0.0)
     owner = Principal(task.who, task.team, frozenset({Scope.LEND}))
@@ -242,11 +242,10 @@ def boost_rooms(world: TaskWorld, boosts: Boosts, task: ScheduledTask, flights: 
             continue
         if not may_change(owner, owned_lease(lease), boosts.owners_of(source.name)):
             continue
-        used, each = boosts.used(lease), list(_promised_in(lease, world, flights))
-        taken = total(each)
-        free = {kind: units - max(used[kind], taken[kind]) for kind, units in lease.resources.items()}
-        parts = tuple(filter(None, map(gpu_part, each)))
-        found.append(BoostRoom(lease.id, lease.source, lease.resources, ResourceVector(free).at_least_zero(), parts))
+        promised = list(_promised_in(lease, world, flights))
+        free = free_in(lease.resources, boosts.used(lease), total(promised))
+        parts = tuple(filter(None, map(gpu_part, promised)))
+        found.append(BoostRoom(lease.id, lease.source, lease.resources, free, parts))
     return tuple(sorted(found, key=lambda room: room.id))
 
 

@@ -97,7 +97,7 @@ def spread(columns: NodeColumns, sought: Sought) -> Floats:
 
 @register_strategy(SchedulingStrategy.PERFORMANCE_OPTIMIZED)
 def performance_optimized(columns: NodeColumns, sought: Sought) -> Floats:
-    """The node that has the most to give: its speed (label grid/speed), times what is idle."""
+    """The node with the highest product of speed (label grid/speed) and idle capacity."""
     return columns.speed * (1.0 - 0.9 * load(columns, sought))
 
 

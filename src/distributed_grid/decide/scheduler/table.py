@@ -10,11 +10,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import device_room, devices_short, fit_at_once
 from distributed_grid.decide.capacity.feasibility import (
     NodeFacts,
     closed,
     lacking,
+    never,
     not_lending,
     own_room,
     room,
@@ -105,7 +107,7 @@ class NodeColumns:
         self.refuses[row] = not_lending(node, rules)
         self.lends[row] = self.refuses[row] is None
         self.cordoned[row] = node.name in rules.cordoned
-        self.up[row] = self.lends[row] or closed(node, rules) in (None, RefusalCode.COOLING_DOWN)
+        self.up[row] = self.lends[row] or closed(node, rules) in (None, RefusalCode.CORDONED)
         if self.labels[row] != node.labels:
             self.labels[row] = node.labels
             self._masks.clear()
@@ -154,6 +156,11 @@ class NodeColumns:
         if kind not in self.total:
             for each in (self.total, self.own, self.lend, self.promised):
                 each[kind] = np.zeros(len(self), dtype=np.int64)
+
+    @property
+    def rules(self) -> Rules:
+        """The rules under which the last row was set."""
+        return self._rules
 
     # -- questions ------------------------------------------------------------------------------------------
 
@@ -220,6 +227,12 @@ class NodeColumns:
         promised = ResourceVector({kind: int(column[row]) for kind, column in self.promised.items()})
         node, usage = replace(node, free=node.free - promised), self._usage.on(node.name, promised)
         return NodeFacts(node, usage, self._rules, kind, units, target)
+
+    def why_never(self, row: int, offer: Offer) -> str | None:
+        """Why a node cannot lend this, however much comes back to it; None if only amounts matter."""
+        node = self._nodes[row]
+        code = RefusalCode.NODE_DOWN if node is None else never(node, offer)
+        return None if code is None else code.message(self.facts(row, offer.ask.target) or {})
 
     def why_lacking(self, row: int, target: NodeName, needs: ResourceVector) -> str:
         """Which amount a node lacks for a task of the target, in words; empty if it lacks none."""

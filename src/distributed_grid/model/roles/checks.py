@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from distributed_grid.errors import GridError, InvalidRole
 from distributed_grid.model import validators
-from distributed_grid.model.resources import BUILT_IN, GPU, MEMORY, kind_of, scale, unit_label, units_of
+from distributed_grid.model.resources import BUILT_IN, MEMORY, is_given_out, kind_of, scale, unit_label, units_of
 from distributed_grid.model.validators import Wrong as Wrong
 from distributed_grid.model.validators import amount_or_none, interval, is_plain_word
 from distributed_grid.model.validators import shown as shown
@@ -113,7 +113,7 @@ def amount(kind: str) -> Callable[[object], float | int]:
         units = units_of(kind, found)
         if kind != MEMORY and Decimal(str(value)) * scale(kind) != units:
             raise Wrong(f"Ray counts in ten-thousandths; use {units / scale(kind):g} instead of {value}")
-        if kind == GPU and units > scale(GPU) and units % scale(GPU):
+        if not is_given_out(kind, units):
             raise Wrong(f"must be a fraction of one GPU, or whole GPUs, not {value} {unit_label(kind)}")
         return found
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from distributed_grid import errors
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.nodes import NodeName, NodeTable
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.requests import Ask, command, request_body
 from distributed_grid.model.resources import GPU, MEMORY, ResourceVector, amount_of, describe, scale, total
 
@@ -47,23 +47,6 @@ class Inventory(Mapping[NodeName, InventoryNode]):
 
     def __init__(self, nodes: Iterable[InventoryNode] = ()) -> None:
         self._nodes = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
-
-    @classmethod
-    def of_nodes(cls, nodes: NodeTable, lends: Mapping[NodeName, ResourceVector] | None = None) -> Inventory:
-        """From an observer's nodes."""
-        could = lends or {}
-        return cls(
-            InventoryNode(
-                node.name,
-                node.free,
-                node.total,
-                node.labels,
-                "" if node.alive else "it is not connected to the cluster",
-                could.get(node.name, ResourceVector()),
-                node.gpu_parts,
-            ).without(node.in_use.withheld)
-            for node in nodes.values()
-        )
 
     def __getitem__(self, name: NodeName) -> InventoryNode:
         return self._nodes[name]

@@ -58,6 +58,8 @@ class ProcessState(StrEnum):
     PENDING = "pending"
     """It has no actor: it is about to start, or waits for its restart."""
     STARTING = "starting"
+    BROKEN = "broken"
+    """It has an actor, which failed to come up; the run has not decided yet what follows."""
     UP = "up"
     LEAVING = LEAVING
     ENDED = "gone"
@@ -65,12 +67,13 @@ class ProcessState(StrEnum):
 
 LEGAL: Final[Mapping[ProcessState, frozenset[ProcessState]]] = {
     ProcessState.PENDING: frozenset({ProcessState.STARTING, ProcessState.ENDED}),
-    ProcessState.STARTING: frozenset({ProcessState.UP, ProcessState.PENDING, ProcessState.ENDED}),
+    ProcessState.STARTING: frozenset({ProcessState.UP, ProcessState.BROKEN, ProcessState.PENDING, ProcessState.ENDED}),
+    ProcessState.BROKEN: frozenset({ProcessState.PENDING, ProcessState.ENDED}),
     ProcessState.UP: frozenset({ProcessState.LEAVING, ProcessState.PENDING, ProcessState.ENDED}),
     ProcessState.LEAVING: frozenset({ProcessState.UP, ProcessState.ENDED}),  # UP: wanted again before it ended
     ProcessState.ENDED: frozenset(),
 }
-WITH_ACTOR: Final = frozenset({ProcessState.STARTING, ProcessState.UP, ProcessState.LEAVING})
+WITH_ACTOR: Final = frozenset({ProcessState.STARTING, ProcessState.BROKEN, ProcessState.UP, ProcessState.LEAVING})
 """The states in which an actor exists. Each way into them starts one, and each way out stops it."""
 
 
@@ -124,6 +127,11 @@ class ProcessStatus:
         return self.state is ProcessState.LEAVING
 
     @property
+    def is_starting(self) -> bool:
+        """It has an actor, and steps before it is up."""
+        return self.state is ProcessState.STARTING
+
+    @property
     def has_actor(self) -> bool:
         return self.state in WITH_ACTOR
 
@@ -140,7 +148,7 @@ class ProcessStatus:
     @property
     def shown(self) -> str:
         """Its state as records show it."""
-        if self.state in (ProcessState.PENDING, ProcessState.STARTING):
+        if self.state in (ProcessState.PENDING, ProcessState.STARTING, ProcessState.BROKEN):
             return "restarting" if self.restarts else "starting"
         return "silent" if self.silent and self.state is ProcessState.UP else str(self.state)
 
@@ -171,6 +179,11 @@ class Constructed:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """It also knows its peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """One of the steps before it is up has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +260,7 @@ Event = (
     | StartFailed
     | Constructed
     | Ready
+    | Broke
     | MatesReady
     | PingSent
     | Answered
@@ -261,24 +275,26 @@ Event = (
     | EndAsked
 )
 
-_PENDING, _STARTING, _UP, _LEAVING = list(ProcessState)[:4]
+_PENDING, _STARTING, _BROKEN = ProcessState.PENDING, ProcessState.STARTING, ProcessState.BROKEN
+_UP, _LEAVING = ProcessState.UP, ProcessState.LEAVING
 EXPECTED: Final[Mapping[type[Event], frozenset[ProcessState]]] = {
     StartAsked: frozenset({_PENDING}),
-    StartFailed: frozenset({_PENDING, _STARTING}),
+    StartFailed: frozenset({_PENDING, _STARTING, _BROKEN}),
     Constructed: frozenset({_STARTING}),
     Ready: frozenset({_STARTING}),
+    Broke: frozenset({_STARTING}),
     MatesReady: frozenset({_UP}),
     PingSent: frozenset({_UP, _LEAVING}),
     Answered: frozenset({_UP, _LEAVING}),
     Unanswered: frozenset({_UP, _LEAVING}),
     CallFailed: frozenset({_UP, _LEAVING}),
     CallsCounted: frozenset({_UP, _LEAVING}),
-    RestartDecided: frozenset({_PENDING, _STARTING, _UP}),
+    RestartDecided: frozenset({_PENDING, _STARTING, _BROKEN, _UP}),
     PlaceMissing: frozenset({_PENDING}),
     Moved: frozenset({_PENDING}),
-    LeaveAsked: frozenset({_PENDING, _STARTING, _UP}),
+    LeaveAsked: frozenset({_PENDING, _STARTING, _BROKEN, _UP}),
     Recalled: frozenset({_LEAVING}),
-    EndAsked: frozenset({_PENDING, _STARTING, _UP, _LEAVING}),
+    EndAsked: frozenset({_PENDING, _STARTING, _BROKEN, _UP, _LEAVING}),
 }
 """The states in which an event means something. In all others it comes too late, and changes nothing."""
 

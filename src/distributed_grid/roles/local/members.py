@@ -54,7 +54,7 @@ class LocalPeerMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
-            f"{self._name}() of a peer runs elsewhere: use {self._name}.remote(...), which gives a reference"
+            f"{self._name}() of a peer cannot be called directly: {self._name}.remote(...) returns a reference"
         )
 
 

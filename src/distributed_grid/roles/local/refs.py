@@ -15,7 +15,7 @@ _PROTOCOL: Final = 5
 
 
 class Stays:
-    """A handle that keeps pointing at the same thing wherever it is sent."""
+    """A handle that is passed by reference: every copy refers to the same object."""
 
     __slots__ = ()
 

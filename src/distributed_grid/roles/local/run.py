@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from distributed_grid.client import user_name
 from distributed_grid.errors import Refused
 from distributed_grid.loops import ThreadLoop
-from distributed_grid.model.roles.runs import RunState
+from distributed_grid.model.roles.runs import LEGAL, RunState
 from distributed_grid.model.roles.workload import Workload, scaled_counts, spec_named, text_of_role
 from distributed_grid.model.times import instant
 from distributed_grid.roles.calls.groups import CallOptions, RoleGroup
@@ -83,7 +83,8 @@ class LocalRun:
 
     def __init__(self, workload: Workload, name: str | None = None) -> None:
         self.workload, self.name = workload, name or workload.name
-        self._state, self._why = "starting", ""
+        self._state, self._why = RunState.STARTING, ""
+        self._ending = threading.Lock()
         self._began = self._updated = datetime.now(UTC)
         self._events = Events()
         self._resizing = threading.Lock()
@@ -96,7 +97,7 @@ class LocalRun:
         except BaseException:
             self._process_set.close("the run did not start")
             raise
-        self._state = "running"
+        self._become(RunState.RUNNING)
         self._note(f"{len(self._process_set.registry.all_endpoints())} members are up")
         parts = LocalParts(workload, self._process_set, self._note)
         self._scaling, self._following = parts.scaling, LocalFollowing(parts, self.__getitem__, self.scale)
@@ -120,7 +121,7 @@ class LocalRun:
 
     @property
     def state(self) -> RunState:
-        return RunState(self._state)
+        return self._state
 
     @property
     def why(self) -> str:
@@ -148,10 +149,15 @@ class LocalRun:
     def shutdown(self) -> None:
         """End the run; calls under way are lost. A second call does nothing."""
         self._following.close()
-        if self._process_set.close(f"the run {self.name} was shut down"):
-            self._state = "ended"
-            self._note("it was shut down")
-            self._over.set()
+        why = "it was shut down"
+        with self._ending:
+            if self._state is not RunState.RUNNING:
+                return
+            self._become(RunState.STOPPING, why)
+        self._process_set.close(f"the run {self.name} was shut down")
+        self._become(RunState.ENDED, why)
+        self._note(why)
+        self._over.set()
 
     def __enter__(self) -> LocalRun:
         return self
@@ -194,6 +200,11 @@ class LocalRun:
             "holdings": [],
             "events": self._events.rows(),
         }
+
+    def _become(self, state: RunState, why: str = "") -> None:
+        """The only way in which the run's state changes."""
+        assert state in LEGAL[self._state], (self._state, state)
+        self._state, self._why = state, why
 
     def _note(self, message: str) -> None:
         self._updated = self._events.note(message)

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Self
 
 from distributed_grid.roles.local.refs import LocalRef, Work
@@ -77,24 +78,26 @@ class StreamFeed(LocalRef):
         self._stream = stream
 
     def settle(self, work: Work) -> None:
-        try:
+        with self._until_over():
             for value in work():
                 if not self._stream.add(_given(value)):
                     return
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is for the caller)
-            self.fail(error)
-        else:
-            self._over()
 
     async def settle_async(self, work: Work) -> None:
-        try:
+        with self._until_over():
             values = work()
             if not isinstance(values, AsyncIterable):
                 return self.settle(lambda: values)
             async for value in values:
                 if not self._stream.add(_given(value)):
                     return
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is for the caller)
+
+    @contextmanager
+    def _until_over(self) -> Iterator[None]:
+        """Ends the stream with the block, unless it has ended: whatever the block raises is for the caller."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 (see above)
             self.fail(error)
         else:
             self._over()

@@ -13,7 +13,6 @@ import inspect
 import os
 import signal
 import socket
-import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypedDict
 
+from distributed_grid.execution.on_node_imports import look_for_modules_in, unpacked
 from distributed_grid.roles.on_node.making import ON_PEERS, load_class, make_instance
 from distributed_grid.roles.on_node.peers import ActorPeer, Directory, Identity, Peers
 
@@ -48,27 +48,10 @@ def local_addresses(count: int) -> tuple[str, list[int]]:
     return ray.util.get_node_ip_address(), free_ports(count)
 
 
-def unpacked(packed: bytes) -> tuple[Any, Any]:
-    """Class and configuration: imported if the module is installed here, else from the packed copy."""
-    from ray import cloudpickle
-
-    by_name, whole, why_not_whole = cloudpickle.loads(packed)
-    try:
-        cls, config = cloudpickle.loads(by_name)
-        return load_class(cls), config
-    except ImportError as error:
-        if whole:
-            cls, config = cloudpickle.loads(whole)
-            return cls, config
-        if why_not_whole:
-            raise ImportError(f"{error}: {why_not_whole}") from error
-        raise
-
-
-def _look_for_modules_in(before: Sequence[str], after: Sequence[str]) -> None:
-    """Add the owner's search folders, before and after what is installed here."""
-    sys.path[:0] = [folder for folder in before if folder not in sys.path and Path(folder).is_dir()]
-    sys.path += [folder for folder in after if folder not in sys.path and Path(folder).is_dir()]
+def _loaded(found: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Class and configuration, where the class may be named."""
+    cls, config = found
+    return load_class(cls), config
 
 
 def end_stuck(pid: int) -> bool:
@@ -121,7 +104,7 @@ class Host:
         address, free = ports[0].future().result()  # ray.get would warn in an asynchronous actor
         # Set before any user module is imported, since modules may read these.
         os.environ.update(place["ranks"], MASTER_ADDR=address, MASTER_PORT=str(free[place["port"]]))
-        _look_for_modules_in(*place["folders"])
+        look_for_modules_in(*place["folders"])
         self._place = place
         self._threads = {role: ThreadPoolExecutor(count, role) for role, count in threads.items()}
         self._instances: dict[str, Any] = {}
@@ -132,7 +115,7 @@ class Host:
         self._telling = threading.Condition()
         for role, packed in zip(place["roles"], parts, strict=True):
             try:
-                self._instances[role] = make_instance(*unpacked(packed))
+                self._instances[role] = make_instance(*unpacked(packed, _loaded))
             except Exception as error:  # noqa: BLE001 (reported by `ready`)
                 trace = "".join(traceback.format_exception(error))
                 self._failed = {"role": role, "error": f"{type(error).__name__}: {error}", "traceback": trace}

@@ -10,10 +10,9 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from distributed_grid.errors import said_by
 from distributed_grid.execution.actors import once_its_name_is_free
 from distributed_grid.execution.groups import asking_for, group_handle
-from distributed_grid.execution.packing import own_folders, own_module, packed_whole
+from distributed_grid.execution.packing import folders_to_search, packed
 from distributed_grid.execution.role_records import NAMESPACE
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.processes import Held, ProcessSpec
@@ -45,7 +44,7 @@ class Hosting:
         self._limits = {
             role.name: concurrency_of(self._classes[role.name], role.max_concurrency) for role in workload.roles
         }
-        self._folders = _folders_to_search()
+        self._folders = folders_to_search()
         self._packed: dict[str, Any] = {}
         self._actors: dict[tuple[str, ...], Any] = {}
 
@@ -101,9 +100,8 @@ class Hosting:
         """Class and configuration packed together, so that what they share stays shared. Large ones travel once."""
         if role not in self._packed:
             spec = self._spec(role)
-            by_name = bytes(cloudpickle.dumps((spec.cls, spec.config)))
-            packed = bytes(cloudpickle.dumps((by_name, *spare_copy(self._classes[role], spec.config))))
-            self._packed[role] = packed if len(packed) < _INLINE_BYTES else ray.put(packed)
+            part = packed(self._classes[role], spec.config, named=spec.cls)
+            self._packed[role] = part if len(part) < _INLINE_BYTES else ray.put(part)
         return self._packed[role]
 
     def actor_class(self, roles: tuple[str, ...]) -> Any:
@@ -149,25 +147,6 @@ class Hosting:
         if not self._is_async(roles):
             return {}
         return {role: self.limit(role) for role in roles if not self._is_async((role,)) and self.limit(role) > 1}
-
-
-def _folders_to_search() -> tuple[list[str], list[str]]:
-    """Folders before and after the node's own. What Ray brings to nodes comes first, as for everything else there."""
-    before, after = own_folders()
-    brought = ray.get_runtime_context().runtime_env if ray.is_initialized() else {}
-    return ([], before + after) if brought.get("working_dir") or brought.get("py_modules") else (before, after)
-
-
-def spare_copy(cls: type, config: object) -> tuple[bytes, str]:
-    """For a node that cannot import the class's module: the class itself, or why it cannot be sent."""
-    module = own_module(cls)
-    if module is None:
-        return b"", ""
-    try:
-        return packed_whole(cls, config), ""
-    except Exception as error:  # noqa: BLE001 (pickling a module can raise anything)
-        why = f"{module.__name__} is not on this node, and its class {cls.__name__} cannot be sent: {said_by(error)}"
-        return b"", f"{why}. Install it there, or let Ray ship it: ray.init(runtime_env={{'working_dir': ...}})"
 
 
 def _kinds_of(cls: type) -> dict[str, str]:

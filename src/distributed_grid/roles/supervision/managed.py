@@ -16,6 +16,7 @@ from distributed_grid.decide.roles.processes import handle, of_roles, routable
 from distributed_grid.execution.actors import why_gone
 from distributed_grid.model.nodes import NodeId
 from distributed_grid.model.roles.processes import (
+    Broke,
     CallFailed,
     ConnectEndpoints,
     Constructed,
@@ -54,7 +55,7 @@ class ManagedProcess:
     handle: Any = None
     """Its actor."""
     steps: list[Ref] = field(default_factory=list)
-    """References to the steps before it is up: its constructors, then meeting its peers."""
+    """While it starts, references to the steps before it is up: its constructors, then meeting its peers."""
     ping: Ref | None = None
     """A reference to the ping that it has not answered yet."""
 
@@ -234,22 +235,24 @@ class ProcessSet:
     def _advance(self, process: ManagedProcess) -> Fault | None:
         """The current step is done: take its outcome."""
         step, *process.steps = process.steps
+        fault: Fault | None = None
         try:
             ready: Described | None = ray.get(step)  # a greeting answers nothing
         except ray.exceptions.RayTaskError as error:
-            process.steps = []
-            return Fault(process, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
+            fault = Fault(process, why_gone(error), remote_traceback=str(error), what=f"failed in {ON_PEERS}()")
         except Exception as error:  # noqa: BLE001 (whatever it is, the process is not up)
+            fault = Fault(process, why_gone(error))
+        else:
+            if ready is not None and (failed := ready["failed"]) is not None:
+                fault = Fault(process, failed["error"], failed["role"], failed["traceback"], what="did not start")
+            elif ready is not None:
+                self.send([(process, Constructed(ready["pid"], tuple(ready["gpus"])))])
+        if fault is not None:
             process.steps = []
-            return Fault(process, why_gone(error))
-        if ready is not None:
-            if (failed := ready["failed"]) is not None:
-                process.steps = []
-                return Fault(process, failed["error"], failed["role"], failed["traceback"], what="did not start")
-            self.send([(process, Constructed(ready["pid"], tuple(ready["gpus"])))])
-        if not process.steps:
+            self.send([(process, Broke())])
+        elif not process.steps:
             self.send([(process, Ready())])
-        return None
+        return fault
 
     @property
     def statuses(self) -> Mapping[str, ProcessStatus]:
@@ -257,7 +260,7 @@ class ProcessSet:
 
     @property
     def coming(self) -> list[ManagedProcess]:
-        return [process for process in self.by_name.values() if process.steps]
+        return [process for process in self.by_name.values() if process.status.is_starting]
 
     @property
     def staying(self) -> list[ManagedProcess]:

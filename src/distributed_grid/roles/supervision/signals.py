@@ -99,7 +99,7 @@ def _ask(source: PrometheusSignal) -> float:
     if data["resultType"] == "scalar":
         return float(data["result"][1])
     if data["resultType"] != "vector" or len(data["result"]) != 1:
-        raise GridError(f"the query gave {len(data['result'])} series, and a signal is one number")
+        raise GridError(f"the query returned {len(data['result'])} series; a signal must be a single number")
     return float(data["result"][0]["value"][1])
 
 

@@ -53,7 +53,7 @@ class PeerNotifier:
 
     def look(self) -> None:
         self._note_failures()
-        met = [process for process in self._p.process_set.staying if not process.steps]
+        met = [process for process in self._p.process_set.staying if not process.status.is_starting]
         if self._there(met) != self._known:
             begun = self._p.process_set.introduce(met)
             self._known = self._there(met)

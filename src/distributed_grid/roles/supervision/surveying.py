@@ -10,6 +10,7 @@ import ray
 
 from distributed_grid.client import GridClient, user_name
 from distributed_grid.config import loaded_config
+from distributed_grid.decide.capacity.feasibility import as_inventory
 from distributed_grid.errors import GridError, NoCluster
 from distributed_grid.execution.ray_cluster import RayCluster
 from distributed_grid.model.nodes import NodeId, NodeName
@@ -87,7 +88,7 @@ class Surveyor:
 
     def look(self) -> Survey:
         nodes = self._observer.look()
-        seen = Inventory.of_nodes(nodes)
+        seen = as_inventory(nodes)
         ids = {node.name: node.node_id for node in nodes.alive}
         if self.client is None:
             return Survey(seen, ids)
