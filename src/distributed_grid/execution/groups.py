@@ -30,10 +30,13 @@ def group_handle(group_id: str) -> PlacementGroup:
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
 
 
-def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
-    """The scheduling strategy that puts a task or actor, and everything it starts, into a group's one bundle."""
+def inside(group_id: str, *, is_divided: bool = False) -> PlacementGroupSchedulingStrategy:
+    """The scheduling strategy that puts a task or actor, and everything it starts, into a group: into its one bundle,
+    or if it is divided into any that has room."""
     return PlacementGroupSchedulingStrategy(
-        placement_group=group_handle(group_id), placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+        placement_group=group_handle(group_id),
+        placement_group_bundle_index=-1 if is_divided else 0,
+        placement_group_capture_child_tasks=True,
     )
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.capacity.lending import counter_offer, plan_parts
-from distributed_grid.decide.leases.lifecycle import lease_from
+from distributed_grid.decide.leases.lifecycle import lease_from, may_join, release_of, replacement_of
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.answers import considered
 from distributed_grid.errors import NoCapacity, UnknownResource
@@ -23,13 +23,14 @@ from distributed_grid.leases.applier import GROUP_S
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
-from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDelivered, Returned
+from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.lease_changes import Delivered, Interrupted, NodeLost, NotDelivered, Returned, shrunk
 from distributed_grid.model.leases import Lease, LeaseState, Purpose
-from distributed_grid.model.nodes import NodeTable, connected, node_named
+from distributed_grid.model.nodes import NodeName, NodeTable, connected, node_named
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask, command
-from distributed_grid.model.resources import BUILT_IN, did_you_mean_kind
+from distributed_grid.model.requests import Ask, Waiting, command
+from distributed_grid.model.resources import BUILT_IN, describe, did_you_mean_kind
 from distributed_grid.model.times import instant, span, stamp
 from distributed_grid.model.validators import LONGEST_GRANT_WAIT_S
 
@@ -206,7 +207,42 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
             who=active.requester,
             considered=p.reasons.get(active.id, []),
         )
-    return active
+    return join_if_due(p, active)
+
+
+def join_if_due(p: EngineContext, lease: Lease) -> Lease:
+    """Make a lease that replaces a lost part a part of its boost, or return it if that boost has ended. The caller
+    commits."""
+    if not lease.joins or lease.state is not LeaseState.ACTIVE:
+        return lease
+    whole = p.ledger.get(lease.joins)
+    if whole is None or not may_join(lease, whole):
+        change = release_of(lease, "the boost that it was for has ended", p.now(), by="grid", grace_s=0.0)
+        p.something_changed()
+        return p.ledger.apply(lease, change)
+    joined = p.ledger.join(lease, whole)
+    p.journal.note("part_replaced", f"{joined.describe()}: {lease.source} lends a part now", lease=joined)
+    p.commit_soon()
+    return joined
+
+
+def lose_part(p: EngineContext, lease: Lease, source: NodeName) -> bool:
+    """Let a boost lose the part of a lender that is gone. True: a request for a replacement waits. The caller commits.
+
+    What a transfer lost is settled like any lost lease. A group cannot be mended: work in its other bundles goes on.
+    """
+    lost = next(part for part in lease.parts if part.source == source)
+    why = f"{source} left the cluster: {describe(lost.kind, lost.units)} of this boost are gone"
+    if not lease.delivery.can_split:
+        left = p.ledger.apply(lease, shrunk(lease, source, why))
+        p.journal.note("part_lost", f"{left.describe()}: {why}", lease=left, node=source)
+        return False
+    left, gone = p.ledger.split(lease, lost.units, new_id(), source=source)
+    p.ledger.apply(gone, NodeLost(why, p.now(), Ending(EndCause.LOST, "grid")))
+    p.journal.note("part_lost", f"{left.describe()}: {why}, and requested again", lease=left, node=source)
+    waiting = Waiting(new_id(), replacement_of(lost, left, p.now()), p.now(), left.expires_at, is_durable=True)
+    p.sharing.waiting[waiting.id] = waiting
+    return True
 
 
 async def _undo(p: EngineContext, lease: Lease) -> None:

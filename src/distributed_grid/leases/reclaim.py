@@ -142,7 +142,7 @@ async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, wh
             "cordoned", f"{name} is cordoned: it returns everything and shares nothing from now on", node=name, who=who
         )
     await p.commit_sharing()  # on disk before any lease is reclaimed: after a crash the reconciler does the rest
-    leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
+    leases = [lease for lease in p.ledger if name in (*lease.sources, lease.target)]
     if grace is not None:
         leases = [change_grace(p, lease, grace, who=who) for lease in leases]
     reclaimed = [_reclaim_from(p, name, lease, who) for lease in leases]
@@ -163,7 +163,9 @@ def reclaim_from_cordoned(p: EngineContext) -> bool:
 
 
 def _reclaim_from(p: EngineContext, node: NodeName, lease: Lease, who: str) -> Lease:
-    return reclaim(p, lease, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
+    """Of several lenders, only the cordoned one gets its part back."""
+    part = next((part for part in lease.parts if part.source == node and lease.target != node), lease)
+    return reclaim(p, part, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
 
 
 async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> None:

@@ -8,11 +8,11 @@ import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.leases.lifecycle import is_expired, is_gone, is_lost_with, pressure_on
+from distributed_grid.decide.leases.lifecycle import is_expired, is_gone, is_lost_with, lost_lenders, pressure_on
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group, holders_in_words
-from distributed_grid.leases.grant import deliver, leave_off
+from distributed_grid.leases.grant import deliver, join_if_due, leave_off, lose_part
 from distributed_grid.leases.notices import Notices
 from distributed_grid.leases.reclaim import reclaim_from_cordoned, take_what_is_due
 from distributed_grid.leases.recovery import Recovery
@@ -242,8 +242,11 @@ class Reconciler:
             for name, since in self._absent_since.items()
             if is_gone(since, now, began=self._began, was_seen=name in self._seen)
         }
-        changed = False
+        changed = replaces = False
         for lease in p.ledger:
+            for source in lost_lenders(lease, gone):
+                changed = True
+                replaces |= lose_part(p, lease, source)
             if not is_lost_with(lease, gone):
                 continue
             missing = min(lease.needed_nodes & gone)
@@ -253,6 +256,10 @@ class Reconciler:
             changed = True
         if changed:
             await p.try_commit()
+        if replaces:
+            p.news_for_the_queue.set()
+            with contextlib.suppress(StoreBroken):
+                await p.commit_sharing()
 
     async def _end_orphaned(self) -> None:
         """End leases that end with a process that is gone: nothing is left that could use or release them.
@@ -320,6 +327,7 @@ class Reconciler:
         """Complete or undo grants that a crash interrupted."""
         p = self._p
         for lease in p.ledger:
+            join_if_due(p, lease)
             if lease.state is not LeaseState.INTERRUPTED:
                 continue
             p.ledger.apply(lease, Resumed())  # a release waits until the grant is settled

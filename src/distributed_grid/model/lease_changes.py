@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.model.endings import Ending, OnGraceEnd
-from distributed_grid.model.leases import Lease, LeaseState, Notice, Program
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Program, Share
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import ResourceVector
 
 
 class IllegalTransition(Exception):
@@ -144,6 +145,17 @@ class NodeLost(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class Shrunk(Change):
+    """The part of a lender is lost; the others' parts stay."""
+
+    source: NodeName
+    units: int
+    resources: ResourceVector
+    shares: tuple[Share, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLost(Change):
     """The reservation's group vanished and could not be made again."""
 
@@ -185,6 +197,7 @@ CHANGES: Final[Mapping[type[Change], Mapping[LeaseState, LeaseState]]] = {
     Promised: {_RELEASING: _RECLAIMING},
     EndForced: _stays(_RELEASING, _RECLAIMING, _LOST),
     NodeLost: dict.fromkeys((_INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING), _LOST),
+    Shrunk: _stays(_ACTIVE),
     GroupLost: {_ACTIVE: _LOST},
     Returned: dict.fromkeys((_RELEASING, _RECLAIMING, _LOST), _RELEASED),
 }
@@ -250,6 +263,12 @@ def joined_by(lease: Lease, other: Lease) -> Lease:
     ):
         raise ValueError(f"boost {other.id} cannot be a part of boost {lease.id}")
     return lease.joined_by(other)
+
+
+def shrunk(lease: Lease, lost: NodeName, warning: str) -> Shrunk:
+    """The change with which a lease loses the part of one of its lenders."""
+    left = lease.without(lost)
+    return Shrunk(left.source, left.units, left.resources, left.shares, (*lease.warnings, warning))
 
 
 def as_returned(lease: Lease) -> Lease:

@@ -166,6 +166,8 @@ class Terms:
     """The holder's name for the work in it."""
     ends_with: str | None = None
     """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
+    joins: str = ""
+    """The id of the lease that it becomes a part of, to replace a part that was lost."""
 
 
 STATED: Final[Mapping[str, Callable[[Any], object]]] = {
@@ -374,6 +376,10 @@ class Lease(Terms):
 
     def _of_own(self, units: int) -> "Lease":
         return replace(self, units=units, resources=ResourceVector({self.kind: units}))
+
+    def without(self, source: NodeName) -> "Lease":
+        """The lease without the part of one of its lenders."""
+        return self._of_shares(tuple(share for share in self.shares if share.source != source))
 
     def joined_by(self, other: "Lease") -> "Lease":
         """The lease with the capacity of another one, of the same kind and target, in addition."""

@@ -206,12 +206,13 @@ def _sources(body: "RequestedBoost") -> tuple[NodeName, ...]:
 
 
 def _max_sources(body: "RequestedBoost", sources: tuple[NodeName, ...], *, has_along: bool) -> int:
-    """How many lenders the request allows: as many as it names, unless it says how many."""
+    """How many lenders the request allows. What several kinds or a program need comes from one."""
     given = body.get("max_sources")
     if given is not None and not is_whole(given, 1, MOST_SOURCES):
         raise InvalidRequest(f"The number of lenders must be a whole number from 1 to {MOST_SOURCES}, not {given!r}")
-    most = MOST_SOURCES if given is None else int(given)
-    return 1 if has_along else min(most, len(sources)) if sources else most
+    if has_along or body.get("purpose", Purpose.BOOST) != Purpose.BOOST:
+        return 1
+    return min(MOST_SOURCES if given is None else int(given), len(sources) or MOST_SOURCES)
 
 
 def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:

@@ -14,6 +14,7 @@ from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaime
 from distributed_grid.model.leases import Lease, LeaseState, Notice, Share
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
+from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import total
 
 _NODE_GRACE: Final = timedelta(seconds=2)
@@ -77,9 +78,32 @@ def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen:
 
 
 def is_lost_with(lease: Lease, gone: Collection[NodeName]) -> bool:
-    """Whether it is lost with these nodes. A grant in progress detects the loss itself."""
+    """Whether it is lost with these nodes: without its target, or without all of its lenders. A grant in progress
+    detects the loss itself."""
     is_settled = lease.state not in (LeaseState.LOST, LeaseState.GRANTING)
-    return is_settled and not lease.needed_nodes.isdisjoint(gone)
+    is_homeless = lease.delivery.needs_target and lease.target in gone
+    return is_settled and (is_homeless or all(source in gone for source in lease.sources))
+
+
+def lost_lenders(lease: Lease, gone: Collection[NodeName]) -> tuple[NodeName, ...]:
+    """Of several lenders, those whose parts are lost with these nodes while the rest of the lease remains."""
+    if lease.state is not LeaseState.ACTIVE or is_lost_with(lease, gone):
+        return ()
+    return tuple(source for source in lease.sources if source in gone)
+
+
+def replacement_of(lost: Lease, whole: Lease, now: datetime) -> Ask:
+    """The request that replaces the lost part of a lease, for as long as the lease lasts.
+
+    Its own lenders do not lend it more: what they could give was in the grant.
+    """
+    left_s = max(1.0, (whole.expires_at - now).total_seconds())
+    return replace(Ask.again(lost), joins=whole.id, duration_s=left_s, delivery=str(whole.delivery))
+
+
+def may_join(lease: Lease, whole: Lease | None) -> bool:
+    """Whether a lease can become a part of the one that it is for."""
+    return lease.state is LeaseState.ACTIVE and whole is not None and whole.state is LeaseState.ACTIVE
 
 
 # -- release and reclaim ---------------------------------------------------------------------------------------

@@ -267,7 +267,10 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
     for lender, must_go, found, preemption in sorted(choices, key=harm):
         victims = trimmed(found, preemption.enough)
         takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, preemption.enough)
-        whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
+        chosen = [by_id[victim.id] for victim in (*must_go, *victims)]
+        others = _parts_that_go_along(chosen, leases)
+        takes |= {lease.id: lease.units for lease in others}
+        whole = (*chosen, *others)
         plan = Preemption(whole, (offer.from_node(lender),), _reason(ask, claim), claim.is_guaranteed, now, takes)
         with capacity.trying():
             capacity.give_back(plan.parts)
@@ -275,6 +278,13 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
         if isinstance(grant, Grant) and grant.source == lender:
             return replace(plan, grants=(grant,))
     return None
+
+
+def _parts_that_go_along(victims: Collection[Lease], leases: Iterable[Lease]) -> tuple[Lease, ...]:
+    """What other lenders get back, too: a reservation with several lenders comes back whole."""
+    chosen = {victim.id for victim in victims}
+    wholes = {victim.whole_id for victim in victims if victim.id != victim.whole_id and not victim.delivery.can_split}
+    return tuple(lease for lease in leases if lease.whole_id in wholes and lease.id not in chosen)
 
 
 def foresee_preemption(
