@@ -64,6 +64,16 @@ asks = st.one_of(
     ),
     st.builds(ask, names, st.just("memory"), st.integers(1, 4), delivery=st.sampled_from([None, "reserve"])),
     st.builds(ask, names, st.just("gpu"), st.just(1)),
+    st.builds(
+        ask,
+        names,
+        st.just("cpu"),
+        st.integers(3, 6),
+        max_sources=st.integers(2, 3),
+        delivery=st.sampled_from([None, None, "reserve"]),
+        on_grace_end=st.sampled_from(OnGraceEnd),
+    ),
+    st.builds(ask, names, st.just("gpu"), st.just(2), max_sources=st.just(2)),
     st.builds(ask, names, st.just("license"), st.integers(1, 3)),
 ).filter(lambda a: a.source != a.target)
 
@@ -293,7 +303,7 @@ class BoostMachine(RuleBasedStateMachine):
         if self.cluster.is_up(name):
             self.cluster.kill_node(name)
             self.disturbed = True
-            self.promised = {k: x for k, x in self.promised.items() if name not in (x.source, x.target)}
+            self.promised = {k: x for k, x in self.promised.items() if name not in (*x.sources, x.target)}
 
     @rule(name=names)
     def node_returns(self, name: str) -> None:
