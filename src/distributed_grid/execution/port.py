@@ -85,8 +85,8 @@ class Group:
         """Whether it holds what the lease consists of: the lease may have lost a lender, whose bundle has no place."""
         return self.stands or (bool(lease.shares) and all(self._has_node(share.bundle) for share in lease.shares))
 
-    def _has_node(self, bundle: int) -> bool:
-        return bundle < len(self.bundles) and self.bundles[bundle] is not None
+    def _has_node(self, number: int) -> bool:
+        return number <= len(self.bundles) and self.bundles[number - 1] is not None
 
 
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:

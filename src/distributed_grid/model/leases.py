@@ -189,8 +189,8 @@ class Share:
     resources: ResourceVector
     reason: str = ""
     """Why this lender, and why so much."""
-    bundle: int = 0
-    """Its place in the group of a reservation."""
+    bundle: int = 1
+    """The number of its bundle in the group of a reservation, from 1 on."""
 
     def of_units(self, kind: str, units: int) -> "Share":
         """The share for so many units only; not for a delivery that cannot be split."""

@@ -29,7 +29,7 @@ def lease_from(
     first, ask = grants[0], grants[0].ask
     shares = [
         Share(grant.source, grant.ask.units, grant.resources, grant.why_it, number)
-        for number, grant in enumerate(grants)
+        for number, grant in enumerate(grants, start=1)
     ]
     return Lease(
         id=lease_id,
