@@ -24,8 +24,12 @@ PATIENT = settings(max_examples=examples(400))
 
 
 def several(draw_asks: st.SearchStrategy[Ask]) -> st.SearchStrategy[Ask]:
-    return st.builds(lambda one, most, more: replace(one, max_sources=most, units=one.units * more),
-                     draw_asks, st.integers(1, 4), st.integers(1, 3))
+    return st.builds(
+        lambda one, most, more: replace(one, max_sources=most, units=one.units * more),
+        draw_asks,
+        st.integers(1, 4),
+        st.integers(1, 3),
+    )
 
 
 @PATIENT

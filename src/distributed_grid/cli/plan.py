@@ -35,7 +35,9 @@ def plan_view(plan: Plan, canvas: Canvas) -> str:
     lines[0] = lines[0].replace(f"Fits: {word}", f"{bold('Fits:')} {click.style(word, fg=colour)}", 1)
     if plan["fits"]:
         kind = plan["resource_type"]
-        lines += [f"  {quantity(kind, part['amount'])} from {part['source_node']}: {part['reason']}" for part in plan["parts"]]
+        lines += [
+            f"  {quantity(kind, part['amount'])} from {part['source_node']}: {part['reason']}" for part in plan["parts"]
+        ]
         lines.append(f"  delivery: {plan['delivery']} ({plan['delivery_reason']})")
     else:
         lines += [f"  {line}" for line in _otherwise(plan)]

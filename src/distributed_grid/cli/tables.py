@@ -32,7 +32,10 @@ def boost_card(boost: Boost) -> str:
     lines = [
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {lenders(boost)} to {boost['target_node']}, priority {boost['priority']}",
-        *(f"    {quantity(boost['resource_type'], part['amount'])} from {part['source_node']}: {part['reason']}" for part in boost["parts"]),
+        *(
+            f"    {quantity(boost['resource_type'], part['amount'])} from {part['source_node']}: {part['reason']}"
+            for part in boost["parts"]
+        ),
         f"  until {'its work ends' if is_held(boost) else f'{clock(ends_at(boost))} ({distance(ends_at(boost))})'}",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),

@@ -232,14 +232,16 @@ def lose_part(p: EngineContext, lease: Lease, source: NodeName) -> bool:
     What a transfer lost is settled like any lost lease. A group cannot be mended: work in its other bundles goes on.
     """
     lost = next(part for part in lease.parts if part.source == source)
-    why = f"{source} left the cluster: {describe(lost.kind, lost.units)} of this boost are gone"
+    why = f"{source} left the cluster with {describe(lost.kind, lost.units)} of this boost"
     if not lease.delivery.can_split:
         left = p.ledger.apply(lease, shrunk(lease, source, why))
         p.journal.note("part_lost", f"{left.describe()}: {why}", lease=left, node=source)
         return False
     left, gone = p.ledger.split(lease, lost.units, new_id(), source=source)
     p.ledger.apply(gone, NodeLost(why, p.now(), Ending(EndCause.LOST, "grid")))
-    p.journal.note("part_lost", f"{left.describe()}: {why}, and requested again", lease=left, node=source)
+    p.journal.note(
+        "part_lost", f"{left.describe()}: {why}; the same amount is requested from other nodes", lease=left, node=source
+    )
     waiting = Waiting(new_id(), replacement_of(lost, left, p.now()), p.now(), left.expires_at, is_durable=True)
     p.sharing.waiting[waiting.id] = waiting
     return True

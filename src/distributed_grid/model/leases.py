@@ -393,7 +393,7 @@ class Lease(Terms):
 
     def describe(self) -> str:
         what = describe(self.kind, self.units)
-        if self.shares:
+        if len(self.shares) > 1:
             shares = [f"{share.source} ({amount_of(self.kind, share.units)})" for share in self.shares]
             return f"{what} from {in_words(shares)} to {self.target}"
         return (

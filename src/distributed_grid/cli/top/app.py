@@ -177,9 +177,7 @@ class TopApp(App[None]):
         if boost is None:
             return
         self._feed.hurry()
-        self.notify(
-            f"{_what(boost)} from {lenders(boost)} to {boost['target_node']}: {boost['state']}", markup=False
-        )
+        self.notify(f"{_what(boost)} from {lenders(boost)} to {boost['target_node']}: {boost['state']}", markup=False)
         for warning in boost["warnings"]:
             self.notify(warning, severity="warning", markup=False)
 
