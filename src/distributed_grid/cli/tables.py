@@ -16,7 +16,7 @@ from distributed_grid.model.resources import GPU
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostList, BoostStatus, BoostTotals, ListedBoosts
-    from distributed_grid.wire.queue import QueueStatus
+    from distributed_grid.wire.queue import Plan, QueueStatus
     from distributed_grid.wire.scheduling import TaskList
 
 S = TypeVar("S", "BoostList", "BoostStatus")
@@ -32,10 +32,7 @@ def boost_card(boost: Boost) -> str:
     lines = [
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {lenders(boost)} to {boost['target_node']}, priority {boost['priority']}",
-        *(
-            f"    {quantity(boost['resource_type'], part['amount'])} from {part['source_node']}: {part['reason']}"
-            for part in boost["parts"]
-        ),
+        *(f"    {line}" for line in part_lines(boost)),
         f"  until {'its work ends' if is_held(boost) else f'{clock(ends_at(boost))} ({distance(ends_at(boost))})'}",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),
@@ -49,6 +46,14 @@ def boost_card(boost: Boost) -> str:
 def lenders(boost: Boost) -> str:
     """ "gpu1", "gpu1 and gpu2"."""
     return in_words([part["source_node"] for part in boost["parts"]]) or boost["source_node"]
+
+
+def part_lines(divided: Boost | Plan) -> list[str]:
+    """What each of several lenders lends, and why."""
+    kind = divided["resource_type"]
+    return [
+        f"{quantity(kind, part['amount'])} from {part['source_node']}: {part['reason']}" for part in divided["parts"]
+    ]
 
 
 def _sources(boost: Boost) -> str:
