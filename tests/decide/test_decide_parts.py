@@ -107,7 +107,7 @@ def test_a_refusal_offers_what_several_can_lend_together() -> None:
         ask(amount=12, max_sources=2), NodeTable([MASTER, *(node(name, cpus=4) for name in "abc")]), Usage(), Rules()
     )
     assert isinstance(refused, Refused)
-    assert counter_offer(refused) == "8 CPUs can be lent by 2 nodes together: grid boost request gpu-master cpu 8"
+    assert counter_offer(refused) == "8 CPUs can be lent by 2 nodes together: grid boost request gpu-master cpu 8 --max-sources 2"
 
 
 # -- later -----------------------------------------------------------------------------------------------------

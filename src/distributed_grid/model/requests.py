@@ -118,12 +118,14 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
             is_usual = True  # the run renews its lease
         case _:
             return None
+    is_boost = ask.purpose is Purpose.BOOST
     options = {
+        "--max-sources": ask.max_sources if is_boost and ask.max_sources < (len(ask.sources) or MOST_SOURCES) else None,
         "--priority": None if ask.priority is AllocationPriority.NORMAL else ask.priority,
         "--duration": None if is_usual else f"{ask.duration_s:g}",
-        "--delivery": ask.delivery if ask.purpose is Purpose.BOOST else None,
+        "--delivery": ask.delivery if is_boost else None,
         "--grace": None if queued or ask.grace_s is None else f"{ask.grace_s:g}",
-        "--on-grace-end": None if queued or ask.purpose is not Purpose.BOOST else ask.on_grace_end,
+        "--on-grace-end": None if queued or not is_boost else ask.on_grace_end,
     }
     named = [("--source", source) for source in ask.sources]
     given = [f"{option} {value}" for option, value in (*named, *options.items()) if value is not None]
