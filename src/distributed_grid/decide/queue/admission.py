@@ -96,9 +96,10 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         name = min(rooms, key=lambda name: (-rooms[name], name))
         most = describe(ask.kind, max(0, rooms[name]))
         which = "no connected node" if away else "no node"
-        if ask.max_sources > 1:
-            which = f"{which}, nor {ask.max_sources} together,"
-        return f"{which} can ever lend {offer.need.describe()} ({name} can lend the most: {most})"
+        lacking = f"{which} can ever lend {offer.need.describe()}"
+        if ask.max_sources > 1 and len(able) > 1:
+            lacking += f", nor can {'all' if ask.max_sources >= len(able) else f'any {ask.max_sources}'} of them together"
+        return f"{lacking} ({name} can lend the most: {most})"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
     said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
     return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
