@@ -29,7 +29,7 @@ def user(
     return Principal(name, team, frozenset({Scope.ADMIN if admin else Scope.LEND}), "0" * 8, None, most)
 
 
-BOOST = Owned("Boost 5f0c1a2b", "ana", "vision", "gpu1")
+BOOST = Owned("Boost 5f0c1a2b", "ana", "vision", ("gpu1",))
 
 
 @given(st.builds(Principal, NAMES, TEAMS, SCOPES, st.just("0" * 8)), NAMES, TEAMS, st.sets(NAMES), st.sets(TEAMS))
@@ -41,7 +41,7 @@ def test_only_the_requester_its_team_and_the_lenders_owners_may_change_a_thing(
     is_mate = caller.team == team and team not in ("", "default")
     owns_lender = caller.name in users or (caller.team != "" and caller.team in teams)
 
-    assert may_change(caller, Owned("x", requester, team, "gpu1"), owners) == (is_owner or is_mate or owns_lender)
+    assert may_change(caller, Owned("x", requester, team, ("gpu1",)), owners) == (is_owner or is_mate or owns_lender)
 
 
 @given(NAMES, TEAMS)
@@ -72,7 +72,7 @@ def test_a_refusal_names_the_owner_the_caller_and_all_who_could_do_it() -> None:
 
 def test_what_was_not_asked_for_is_refused_with_the_one_way_that_is_left() -> None:
     with pytest.raises(NotOwner) as refused:
-        check_may_change(user("eve"), Owned("Boost 5f0c1a2b", "grid", "default", "gpu1"))
+        check_may_change(user("eve"), Owned("Boost 5f0c1a2b", "grid", "default", ("gpu1",)))
 
     assert refused.value.message == "Boost 5f0c1a2b belongs to grid, and you are eve"
     assert refused.value.try_next == "Use a token with the scope admin."
