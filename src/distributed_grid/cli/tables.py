@@ -66,9 +66,9 @@ def return_line(boost: Boost) -> str:
     """What a release has achieved: the capacity is back, or when it will be."""
     what = quantity(boost["resource_type"], boost["amount"])
     if boost["state"] == "released":
-        have = "have their" if boost["parts"] else "has its"
+        have = "have their" if len(boost["parts"]) > 1 else "has its"
         return f"Released boost {boost['boost_id']}: {lenders(boost)} {have} {what} back"
-    get = "get their" if boost["parts"] else "gets its"
+    get = "get their" if len(boost["parts"]) > 1 else "gets its"
     said = f"Boost {boost['boost_id']} is {boost['state']}: {lenders(boost)} {get} {what} back as work ends"
     ending = boost["ending"]
     if ending is None or ending["deadline"] is None or on_grace_end(ending).only_waits:
