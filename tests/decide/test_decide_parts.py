@@ -107,7 +107,18 @@ def test_a_refusal_offers_what_several_can_lend_together() -> None:
         ask(amount=12, max_sources=2), NodeTable([MASTER, *(node(name, cpus=4) for name in "abc")]), Usage(), Rules()
     )
     assert isinstance(refused, Refused)
-    assert counter_offer(refused) == "8 CPUs can be lent by 2 nodes together: grid boost request gpu-master cpu 8 --max-sources 2"
+    same = "grid boost request gpu-master cpu 8 --max-sources 2"
+    assert counter_offer(refused) == f"8 CPUs can be lent by 2 nodes together: {same}"
+
+
+@pytest.mark.parametrize(
+    ("most", "said"), [(MANY, "nor can all of them together"), (3, "nor can all of"), (2, "nor can any 2 of")]
+)
+def test_a_request_that_is_too_large_for_all_together_is_told_so(most: int, said: str) -> None:
+    nodes = tuple(node(name, cpus=4) for name in "abc")
+    reason = queued(replace(waits("r"), ask=ask(amount=99, max_sources=most)), nodes=nodes)["r"].reason
+    assert reason.startswith(f"no node can ever lend 99 CPUs, {said}")
+    assert reason.endswith("(a can lend the most: 4 CPUs)")
 
 
 # -- later -----------------------------------------------------------------------------------------------------

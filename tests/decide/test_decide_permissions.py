@@ -1,18 +1,24 @@
 """Who may change what, and how high a priority a caller may ask for."""
 
 import pytest
+from builders import cpu, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_grid.config import GridConfig
 from distributed_grid.decide.leases.ownership import (
     Owned,
     check_may_change,
     check_priority,
     may_change,
     most_allowed,
+    owned_boost_dict,
+    owned_lease,
     owned_run,
 )
 from distributed_grid.errors import NotOwner, PriorityNotAllowed
+from distributed_grid.leases.view import boost_dict
+from distributed_grid.model.leases import Share
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope
 from distributed_grid.model.teams import Team, Teams
@@ -68,6 +74,29 @@ def test_a_refusal_names_the_owner_the_caller_and_all_who_could_do_it() -> None:
         "or use a token with the scope admin."
     )
     assert (refused.value.exit_code, refused.value.http_status) == (6, 403)
+
+
+def test_of_several_lenders_only_their_common_owners_count() -> None:
+    nodes = [
+        {"name": "gpu1", "owners": ["ana", "carl", "team:infra"]},
+        {"name": "gpu2", "owners": ["team:infra", "carl"]},
+    ]
+    config = GridConfig.from_dict({"name": "lab", "nodes": [*nodes, {"name": "gpu3"}]})
+
+    assert config.owners_of("gpu1", "gpu2") == ("carl", "team:infra")
+    assert config.owners_of("gpu1") == ("ana", "carl", "team:infra")
+    assert config.owners_of("gpu1", "gpu3") == config.owners_of("gpu1", "elsewhere") == config.owners_of() == ()
+
+
+def test_a_boost_of_several_lenders_concerns_the_owners_of_them_all() -> None:
+    shares = tuple(Share(name, 10_000, cpu(1)) for name in ("gpu1", "gpu2"))
+    divided = lease(shares=shares, requester="bo")
+
+    assert owned_lease(divided).lenders == ("gpu1", "gpu2")
+    assert owned_boost_dict(boost_dict(divided)).lenders == ("gpu1", "gpu2")
+    with pytest.raises(NotOwner) as refused:
+        check_may_change(user("eve"), owned_lease(divided), ["carl"])
+    assert "an owner of gpu1 and gpu2 (carl)" in str(refused.value.try_next)
 
 
 def test_what_was_not_asked_for_is_refused_with_the_one_way_that_is_left() -> None:

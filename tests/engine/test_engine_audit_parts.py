@@ -1,4 +1,4 @@
-"""The auditor and boosts with several lenders: a sound boost gives no finding, and each lender is compared by itself."""
+"""The auditor on boosts with several lenders: sound ones give no finding, and each lender is compared by itself."""
 
 import pytest
 from builders import ask

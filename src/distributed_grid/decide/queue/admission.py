@@ -98,7 +98,8 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         which = "no connected node" if away else "no node"
         lacking = f"{which} can ever lend {offer.need.describe()}"
         if ask.max_sources > 1 and len(able) > 1:
-            lacking += f", nor can {'all' if ask.max_sources >= len(able) else f'any {ask.max_sources}'} of them together"
+            several = "all" if ask.max_sources >= len(able) else f"any {ask.max_sources}"
+            lacking += f", nor can {several} of them together"
         return f"{lacking} ({name} can lend the most: {most})"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
     said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
