@@ -1,7 +1,10 @@
 """Boosts with several lenders: one boost, renewed and released as one, whatever happens to one of its lenders."""
 
+from collections.abc import Callable
+
 import pytest
 from builders import FOR_ANA, ask
+from fake_cluster import FakeCluster
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import Refused
@@ -189,3 +192,26 @@ async def _reclaimed(lab: WholeGrid, part: Lease, units: int | None = None) -> L
     asked = reclaim(lab.parts, part, "another request needs it", FOR_ANA, units=units)
     await lab.parts.commit()
     return asked
+
+
+def test_a_group_that_was_made_again_for_the_parts_left_loses_one_more_of_them(
+    make_grid: Callable[..., WholeGrid],
+) -> None:
+    """Its bundles are counted anew: those that are left are the first ones of the new group."""
+    cluster = FakeCluster()
+    cluster.add_node("d", cpus=4)
+    lab = make_grid(cluster)
+    boost = lab.run(lab.service.request(ask("b", amount=12, delivery="reserve", max_sources=3)))
+    assert by_lender(boost) == {"a": 4, "c": 4, "d": 4}
+    lab.wait(SETTLED_S)
+    lab.cluster.kill_node("a")
+    lab.wait(5.0)
+    lab.cluster.remove_group(lab.leases[boost.id].placement_group)
+    lab.wait(5.0)
+    again = lab.leases[boost.id]
+    assert (again.state, by_lender(again)) == (ACTIVE, {"c": 4, "d": 4})
+    assert again.placement_group != boost.placement_group
+    lab.cluster.kill_node("d")
+    lab.wait(5.0)
+    left = lab.leases[boost.id]
+    assert (left.state, by_lender(left), left.placement_group) == (ACTIVE, {"c": 4}, again.placement_group)

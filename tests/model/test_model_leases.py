@@ -50,7 +50,7 @@ ONE_OF_EACH: tuple[Change, ...] = (
     NotDelivered("busy", NOON),
     Interrupted(),
     Resumed(),
-    Regrouped("g2"),
+    Regrouped("g2", ()),
     Renewed(LATER, 300.0),
     RenewalUndone(NOON, 60.0),
     NoticeGiven(NOTICE, ENDING),

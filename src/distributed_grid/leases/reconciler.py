@@ -22,7 +22,7 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.endings import EndCause, Ending
-from distributed_grid.model.lease_changes import Delivered, GroupLost, NodeLost, Regrouped, Resumed
+from distributed_grid.model.lease_changes import Delivered, GroupLost, NodeLost, Resumed, regrouped
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
@@ -92,7 +92,7 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
 def _keep(p: EngineContext, lease: Lease, group_id: str) -> None:
     """Record the group of a lease that may have been renewed meanwhile."""
     if (current := p.ledger.active(lease)) is not None:
-        p.ledger.apply(current, Regrouped(group_id))
+        p.ledger.apply(current, regrouped(current, lease, group_id))
         p.commit_soon()
 
 

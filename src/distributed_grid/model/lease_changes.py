@@ -45,9 +45,10 @@ class Resumed(Change):
 
 @dataclass(frozen=True, slots=True)
 class Regrouped(Change):
-    """The reservation has a new group."""
+    """The reservation has a new group, with a bundle for each share that it had when the group was made."""
 
     held_by: str
+    shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,12 @@ def joined_by(lease: Lease, other: Lease) -> Lease:
     ):
         raise ValueError(f"boost {other.id} cannot be a part of boost {lease.id}")
     return lease.joined_by(other)
+
+
+def regrouped(lease: Lease, made_for: Lease, group_id: str) -> Regrouped:
+    """The change with which a lease gets a group that was made for it, perhaps before it lost a lender."""
+    numbers = {share.source: number for number, share in enumerate(made_for.shares, start=1)}
+    return Regrouped(group_id, tuple(replace(share, bundle=numbers[share.source]) for share in lease.shares))
 
 
 def shrunk(lease: Lease, lost: NodeName, warning: str) -> Shrunk:
