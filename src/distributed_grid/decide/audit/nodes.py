@@ -45,7 +45,7 @@ class Standing:
         self._now = facts.now
         self._there = {node.name for node in facts.nodes}
         self._by_place: dict[tuple[NodeName, str], list[Lease]] = defaultdict(list)
-        for lease in moved(part for lease in facts.leases for part in lease.parts):
+        for lease in moved(part for whole in facts.leases for part in whole.parts):
             for node in {lease.source, lease.target}:
                 self._by_place[node, lease.kind].append(lease)
 
