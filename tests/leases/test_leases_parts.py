@@ -9,7 +9,7 @@ from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import Refused
 from distributed_grid.leases.reclaim import cordon, reclaim
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import WATCHED, Lease, LeaseState
 
 ACTIVE = LeaseState.ACTIVE
 SETTLED_S = 31.0  # after the start, a node that is absent may still come
@@ -186,6 +186,30 @@ def test_a_request_takes_from_one_lender_only_what_it_needs(lab: WholeGrid) -> N
     lab.wait(3.0)
     assert by_lender(lab.leases[boost.id]) == {"a": 4, "c": 3}
     assert totals(lab) == {"a": 0, "b": 11, "c": 1}
+
+
+def test_a_holder_is_told_how_much_and_what_it_gives_up_goes_to_the_lenders_that_need_it(lab: WholeGrid) -> None:
+    boost = boost_of(lab, 8, reclaim_hook=WATCHED, grace_s=60.0)
+    first, second = boost.parts
+    lab.run(_reclaimed(lab, first, 20_000))
+    lab.run(_reclaimed(lab, second, 10_000))
+    lab.run(_reclaimed(lab, first, 10_000))  # it asks again, for no more than before
+    told = lab.leases[boost.id]
+    assert told.notice is not None
+    assert (told.notice.units, {one.source: one.units for one in told.notice.wanted}) == (
+        30_000,
+        {"a": 20_000, "c": 10_000},
+    )
+    lab.run(lab.service.release(boost.id, units=10_000))
+    lab.wait(1.0)
+    left = lab.leases[boost.id]
+    assert by_lender(left) == {"a": 4, "c": 3}
+    assert left.notice is not None and left.notice.units == 20_000
+    assert lab.on_disk() == lab.leases
+    lab.wait(31.0)  # the notice is over
+    assert by_lender(lab.leases[boost.id]) == {"a": 2, "c": 3}
+    assert lab.leases[boost.id].notice is None
+    assert totals(lab) == {"a": 2, "b": 9, "c": 1}
 
 
 async def _reclaimed(lab: WholeGrid, part: Lease, units: int | None = None) -> Lease:

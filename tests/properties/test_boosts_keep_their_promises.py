@@ -370,7 +370,7 @@ class BoostMachine(RuleBasedStateMachine):
         assert not self.grid.failures, repr(self.grid.failures[0])
 
     def nothing_is_lent_twice_or_beyond_a_limit(self) -> None:
-        leases = tuple(self.grid.leases.values())
+        leases = self._parts()
         for name, base in self.cluster.bases().items():
             lent = _sum(x for x in leases if x.source == name)
             assert base.covers(lent), f"{name} has {base} and lent {lent}"
@@ -386,8 +386,12 @@ class BoostMachine(RuleBasedStateMachine):
         """Splits, too, leave them as they were."""
         usage = self.grid.parts.ledger.usage
         for name in NODES:
-            assert usage.lent_by(name) == _sum(x for x in self.grid.leases.values() if x.source == name)
+            assert usage.lent_by(name) == _sum(x for x in self._parts() if x.source == name)
             assert usage.borrowed_by(name) == _sum(x for x in self.grid.leases.values() if x.target == name)
+
+    def _parts(self) -> tuple[Lease, ...]:
+        """One lease for each lender."""
+        return tuple(part for lease in self.grid.leases.values() for part in lease.parts)
 
     def promises_are_kept(self) -> None:
         for promised in self.promised.values():
@@ -406,10 +410,10 @@ class BoostMachine(RuleBasedStateMachine):
         assert not any(x.state is LeaseState.GRANTING for x in leases)
         for lease in leases:
             if lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE:
-                assert self.cluster.has_place(lease.placement_group) or not self.cluster.is_up(lease.source)
+                assert self.cluster.has_place(lease.placement_group) or not all(map(self.cluster.is_up, lease.sources))
         if self.disturbed or any(x.is_winding_down for x in leases):
             return
-        transfers = tuple(x for x in leases if x.delivery is Delivery.TRANSFER)
+        transfers = tuple(x for x in self._parts() if x.delivery is Delivery.TRANSFER)
         for name, has in self.cluster.true_totals().items():
             lent = _sum(x for x in transfers if x.source == name)
             borrowed = _sum(x for x in transfers if x.target == name)

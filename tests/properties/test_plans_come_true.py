@@ -136,8 +136,8 @@ def test_where_no_request_waits_the_outlook_is_what_is_granted_at_once(world: Wo
 def test_every_reason_is_the_one_for_which_the_request_is_refused(world: World, request: Request) -> None:
     asked, rules = request
     plan = plan_grant(asked, world.nodes(), world.usage(), rules)
-    source = plan.source if isinstance(plan, Grant) else None
-    reasons = {one.node: one for one in considered(asked, world.nodes(), world.usage(), rules, source)}
+    chosen = (plan.source,) if isinstance(plan, Grant) else ()
+    reasons = {one.node: one for one in considered(asked, world.nodes(), world.usage(), rules, chosen)}
     assert list(reasons) == sorted(world.bases)
     if isinstance(plan, Grant):
         assert reasons[plan.source].verdict == CHOSEN

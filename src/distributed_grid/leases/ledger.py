@@ -91,8 +91,8 @@ class Ledger:
         return (lease := self._leases.get(lease_id)) is not None and lease.state is LeaseState.GRANTING
 
     def active(self, lease: Lease) -> Lease | None:
-        """The entry of this lease as it is now, if it is active."""
-        current = self._leases.get(lease.id)
+        """The entry of this lease, or of the lease that it is a part of, as it is now, if it is active."""
+        current = self._leases.get(lease.whole_id)
         return current if current is not None and current.state is LeaseState.ACTIVE else None
 
     def with_key(self, idempotency_key: str | None) -> Lease | None:

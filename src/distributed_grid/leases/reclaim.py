@@ -58,17 +58,16 @@ def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, unit
     current = p.ledger.get(lease.whole_id)
     if current is None:
         return as_returned(lease)
-    if lease.id != current.id and could_split_off(current, lease):
-        # Only this lender needs it: the others' parts stay as they are.
-        wanted = lease.units if units is None else min(units, lease.units)
-        current, units = split_off(p, current, wanted, part_id(None), who=ending.by, source=lease.source), None
-    match reclaim_of(current, units, reason, ending, p.now()):
+    source = lease.source if lease.id != current.id and could_split_off(current, lease) else None
+    if source is not None:
+        units = lease.units if units is None else min(units, lease.units)
+    match reclaim_of(current, units, reason, ending, p.now(), source=source):
         case None:
             return current
         case Promised() as change:
             asked, message = p.ledger.apply(current, change), f"{current.describe()}: {reason}"
         case Take(wanted):
-            asked = take(p, current, wanted, reason, ending)
+            asked = take(p, current, wanted, reason, ending, source=source)
             message = f"{_part(current, wanted)}: {reason}"
         case NoticeGiven(notice) as change:
             asked = p.ledger.apply(current, change)
@@ -84,11 +83,22 @@ def _part(lease: Lease, units: int) -> str:
     return f"{'' if units == lease.units else f'{describe(lease.kind, units)} of '}{lease.describe()}"
 
 
-def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
-    """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits."""
+def take(
+    p: EngineContext,
+    lease: Lease,
+    units: int,
+    reason: str,
+    ending: Ending | None = None,
+    *,
+    source: NodeName | None = None,
+) -> Lease:
+    """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits.
+
+    `source`: of several lenders, the one that gets it back.
+    """
     ending = ending or lease.ending
     who = "grid" if ending is None else ending.by
-    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who)
+    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who, source=source)
     winding = begin_release(p, part, reason, who=who, is_reclaimed=True, ending=ending)
     p.something_changed()
     return winding
@@ -99,7 +109,12 @@ def take_what_is_due(p: EngineContext) -> bool:
     due = [lease for lease in p.ledger if is_notice_over(lease, p.now())]
     for lease in due:
         assert lease.notice is not None
-        take(p, lease, could_come(lease, lease.notice.units), lease.notice.reason)
+        for one in lease.notice.wanted:
+            if (left := p.ledger.active(lease)) is not None:
+                take(p, left, one.units, lease.notice.reason, lease.ending, source=one.source)
+        left = p.ledger.active(lease)
+        if left is not None and left.notice is not None:
+            take(p, left, could_come(left, left.notice.units), left.notice.reason)
     return bool(due)
 
 

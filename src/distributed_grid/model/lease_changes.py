@@ -245,10 +245,14 @@ def split(lease: Lease, units: int, given_id: str, *, source: NodeName | None = 
     kept, given = lease.divided(units, source)
     given = replace(given, id=given_id, idempotency_key=None, programs=())
     if (notice := lease.notice) is not None:
-        given = replace(given, notice=replace(notice, units=min(units, notice.units)))
-        left = notice.units - units
-        kept = replace(kept, notice=replace(notice, units=left) if left > 0 else None)
-        kept = kept if left > 0 else replace(kept, ending=None)
+        left: Notice | None = notice
+        for part in given.shares or (given,):
+            left = None if left is None else left.without(part.source, part.units)
+        taken = notice.units - (0 if left is None else left.units)
+        given = replace(given, notice=replace(notice, units=taken, wanted=()) if taken else None)
+        given = given if taken else replace(given, ending=None)
+        kept = replace(kept, notice=left)
+        kept = kept if left is not None else replace(kept, ending=None)
     return kept, given
 
 

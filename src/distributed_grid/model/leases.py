@@ -114,6 +114,14 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """How much one of several lenders needs back."""
+
+    source: NodeName
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Asks the holder of a lease to give something up by itself; at the deadline, grid takes it."""
 
@@ -122,6 +130,35 @@ class Notice:
     reason: str
     asked_at: datetime
     deadline: datetime
+    wanted: tuple[Wanted, ...] = ()
+    """How much each of several lenders needs; empty: any part of the lease will do."""
+
+    @property
+    def sources(self) -> tuple[NodeName, ...]:
+        return tuple(one.source for one in self.wanted)
+
+    def also_for(self, source: NodeName, units: int) -> "Notice":
+        """The notice that asks for this much of one of several lenders, too; it gives the holder no more time."""
+        others = tuple(one for one in self.wanted if one.source != source)
+        most = max((one.units for one in self.wanted if one.source == source), default=0)
+        return self._for((*others, Wanted(source, max(most, units))))
+
+    def without(self, source: NodeName, units: int) -> "Notice | None":
+        """What it still asks for once a lender has this much back; None: nothing."""
+        if not self.wanted:
+            return replace(self, units=self.units - units) if self.units > units else None
+        left = [replace(one, units=one.units - units) if one.source == source else one for one in self.wanted]
+        return self._for(still) if (still := tuple(one for one in left if one.units > 0)) else None
+
+    def of_lender(self, source: NodeName, units: int) -> "Notice | None":
+        """What it asks of the part of one of several lenders, which is so large."""
+        if not self.wanted:
+            return replace(self, units=min(self.units, units))
+        mine = sum(one.units for one in self.wanted if one.source == source)
+        return replace(self, units=mine, wanted=()) if mine else None
+
+    def _for(self, wanted: tuple[Wanted, ...]) -> "Notice":
+        return replace(self, wanted=wanted, units=sum(one.units for one in wanted))
 
     def is_of(self, other: "Notice | None") -> bool:
         """Whether it is the same notice, even if it now asks for more or less."""
@@ -242,9 +279,11 @@ class Lease(Terms):
     @property
     def parts(self) -> "tuple[Lease, ...]":
         """The lease as one lease for each lender; with a single lender, itself. Decisions about capacity use these."""
-        return tuple(
-            replace(self._of_shares((share,)), id=f"{self.id}/{share.source}", shares=()) for share in self.shares
-        ) or (self,)
+        return tuple(self._part(share) for share in self.shares) or (self,)
+
+    def _part(self, share: Share) -> "Lease":
+        notice = None if self.notice is None else self.notice.of_lender(share.source, share.units)
+        return replace(self._of_shares((share,)), id=f"{self.id}/{share.source}", shares=(), notice=notice)
 
     @property
     def whole_id(self) -> str:
@@ -362,17 +401,20 @@ class Lease(Terms):
     def divided(self, units: int, source: NodeName | None = None) -> "tuple[Lease, Lease]":
         """The lease without some of its units, and those units alone.
 
-        `source`: the lender that gives less; by default the last one, then the one before it, and so on.
+        `source`: the lender that gives less; by default those that the notice names, and then from the last one on.
         """
         if not self.shares:
             return self._of_own(self.units - units), self._of_own(units)
-        left, kept, given = units, [], []
-        for share in reversed(self.shares):
-            some = min(left, share.units) if source in (None, share.source) else 0
-            left -= some
-            kept += [share.of_units(self.kind, share.units - some)] if some < share.units else []
-            given += [share.of_units(self.kind, some)] if some else []
-        return self._of_shares(tuple(kept[::-1])), self._of_shares(tuple(given[::-1]))
+        needing = () if self.notice is None else self.notice.sources
+        left, gives = units, dict.fromkeys(self.sources, 0)
+        last_first = self.shares[::-1]
+        for share in sorted(last_first, key=lambda share: share.source not in needing):
+            if source in (None, share.source):
+                gives[share.source] = min(left, share.units)
+                left -= gives[share.source]
+        given = [share.of_units(self.kind, some) for share in self.shares if (some := gives[share.source])]
+        kept = [share.of_units(self.kind, left) for share in self.shares if (left := share.units - gives[share.source])]
+        return self._of_shares(tuple(kept)), self._of_shares(tuple(given))
 
     def _of_own(self, units: int) -> "Lease":
         return replace(self, units=units, resources=ResourceVector({self.kind: units}))

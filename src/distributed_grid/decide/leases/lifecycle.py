@@ -142,9 +142,17 @@ class Take:
 
 
 def reclaim_of(
-    lease: Lease, units: int | None, reason: str, ending: Ending, now: datetime
+    lease: Lease,
+    units: int | None,
+    reason: str,
+    ending: Ending,
+    now: datetime,
+    *,
+    source: NodeName | None = None,
 ) -> Take | NoticeGiven | Promised | None:
     """What a reclaim of a lease, or of `units` of it, does. None: nothing that is not done already.
+
+    `source`: of several lenders, the one that needs it.
 
     A holder with a reclaim hook gets a notice first, and half of its grace period to give the amount up by itself. A
     lease that winds down anyway keeps its reason and its deadline, and is promised from now on.
@@ -157,13 +165,11 @@ def reclaim_of(
     wanted = could_come(lease, units)
     if lease.reclaim_hook is None or lease.grace_s <= 0:
         return Take(wanted)
-    if lease.notice is None:
-        notice = Notice(wanted, reason, now, now + timedelta(seconds=lease.grace_s / 2))
-    elif lease.notice.units < wanted:  # a larger notice gives the holder no more time
-        notice = replace(lease.notice, units=wanted, reason=reason)
-    else:
+    given = lease.notice or Notice(0, reason, now, now + timedelta(seconds=lease.grace_s / 2))
+    notice = replace(given, units=wanted) if source is None else given.also_for(source, wanted)
+    if notice.units <= given.units:  # a larger notice gives the holder no more time
         return None
-    return NoticeGiven(notice, ending)
+    return NoticeGiven(replace(notice, reason=reason), ending)
 
 
 def could_come(lease: Lease, units: int | None) -> int:

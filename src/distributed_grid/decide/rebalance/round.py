@@ -189,9 +189,11 @@ def _moves(
 
 
 def _is_movable(seen: Observed, lease: Lease) -> bool:
-    """Whether a lease can move. One that is nearly over comes back by itself before another could replace it."""
+    """Whether a lease can move; one with several lenders cannot. One that is nearly over comes back by itself before
+    another could replace it."""
     return (
-        lease.delivery.moves_totals
+        lease.id == lease.whole_id
+        and lease.delivery.moves_totals
         and lease.state is LeaseState.ACTIVE
         and seen.is_there(lease.target)
         and not lease.coming_back
