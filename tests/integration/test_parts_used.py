@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from live_grid import TWO_LENDERS, LiveGrid, group_of
+from live_grid import TWO_LENDERS, LiveGrid, group_of, until
 
 from distributed_grid.sdk.boosts import ResourceBoost
 
@@ -46,7 +46,7 @@ def test_what_two_nodes_lend_is_one_total_on_the_target(grid: LiveGrid) -> None:
     assert (given["state"], given["amount"]) == ("released", 3)
     grid.total_is("head", "CPU", 5)
     grid.release(boost, wait_seconds=10)
-    assert grid.is_at_base()
+    until(grid.is_at_base, 10, "all capacity is back")
 
 
 def test_tasks_run_in_every_bundle_of_a_reservation(grid: LiveGrid) -> None:
