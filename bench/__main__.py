@@ -15,7 +15,7 @@ from bench.effort import FULL, QUICK, Effort
 from bench.figures import Outcome
 from bench.report import as_json, summary, table, write_json
 from distributed_grid.cli.output import explain
-from distributed_grid.demo.performance import ended_by_the_first_signal
+from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.errors import GridError
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class _Benchmark:
 def main(quick: bool, json_file: Path, only: tuple[str, ...], strict: bool) -> None:
     """Measure what grid costs, against the same done by hand with Ray."""
     try:
-        with ended_by_the_first_signal():
+        with EndSignals(may_insist=False):  # a second Ctrl-C would leave half a cluster behind
             outcomes = _measure(QUICK if quick else FULL, only or NAMES, json_file)
     except GridError as error:
         explain(error, as_json=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except EndRequested as request:
         print("Stopped; the cluster has been ended.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + request.number)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table(outcomes))
     console.print(summary(outcomes), f"\nAll values: {json_file}", sep="", highlight=False)

@@ -27,7 +27,7 @@ from bench.raylets import Raylets
 from bench.stage import Stage, open_stage, say, until
 from bench.storm import Sampler, Storm
 from distributed_grid.client import GridClient
-from distributed_grid.demo.performance import ended_by_the_first_signal
+from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.errors import BoostNotFound
 
 _LOOK_EVERY_S: Final = 10.0
@@ -71,8 +71,11 @@ def main(minutes: float, json_file: Path) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     # Ray notices a dead node in seconds: the soak is about what follows.
     os.environ |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
-    with ended_by_the_first_signal(), open_stage() as stage:
-        found = _soak(stage, minutes * 60)
+    try:
+        with EndSignals(may_insist=False), open_stage() as stage:  # a second Ctrl-C would leave half a cluster behind
+            found = _soak(stage, minutes * 60)
+    except EndRequested as request:
+        sys.exit(128 + request.number)
     json_file.parent.mkdir(parents=True, exist_ok=True)
     json_file.write_text(json.dumps(found, indent=2) + "\n")
     _show(found)

@@ -43,6 +43,7 @@ from distributed_grid.cli.columns import Canvas
 from distributed_grid.cli.output import explain
 from distributed_grid.cli.tables import boost_table
 from distributed_grid.client import GridClient
+from distributed_grid.cluster.end_signals import EndRequested, EndSignals
 from distributed_grid.demo.performance import own_stage, running_stage
 from distributed_grid.demo.ray_view import driver_of
 from distributed_grid.store.home import GridHome
@@ -307,13 +308,14 @@ def main() -> int:
         print(__doc__)
         return 0
     try:
-        asyncio.run(ResourceSharingDemo(*sys.argv[1:2]).run())
+        with EndSignals(may_insist=False):  # a second Ctrl-C would leave half a cluster behind
+            asyncio.run(ResourceSharingDemo(*sys.argv[1:2]).run())
     except GridError as error:
         explain(error, as_json=False)
         return error.exit_code
-    except KeyboardInterrupt:
+    except EndRequested as request:
         print("Stopped.", file=sys.stderr)
-        return 130
+        return 128 + request.number
     return 0
 
 

@@ -276,7 +276,7 @@ def test_the_policy_can_be_changed_while_it_runs(grid: LiveGrid) -> None:
         assert (done["policy"], done["numbers"]["headroom_of_idle"]) == ("conservative", 0.5)
         with pytest.raises(NoCapacity) as refused:
             grid.boost("head", "cpu", 3, source_node="one")
-        assert "conservative keeps 2 free" in " ".join(refused.value.because)
+        assert "policy conservative keeps 2 CPUs free" in " ".join(refused.value.because)
         assert grid.boost("head", "cpu", 2, source_node="one")["state"] == "active"
     finally:
         grid.json("resource-sharing", "policy", "set", "configured", "--mode", "configured")

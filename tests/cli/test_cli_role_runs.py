@@ -100,8 +100,8 @@ def test_one_run_shows_every_member(served: ServedGrid) -> None:
 
     assert lines[0].startswith("run-1  running   3 of 3 members up   workload rl   since ")
     assert lines[-10:-1] == [
-        "trainer         1 of 1       1         0  1 CPU, 1 GPU",
-        "rollout_worker  2 of 2  2 to 4         0  1 CPU",
+        "trainer         1 of 1          1         0  1 CPU, 1 GPU",
+        "rollout_worker  2 of 2     2 to 4         0  1 CPU",
         "",
         "Role            Rank  Node  GPUs  State  Restarts  Running  Queue",
         "trainer            0  a     0     up            0        0      0",
@@ -194,7 +194,7 @@ def test_scaling_without_waiting_only_asks(served: ServedGrid) -> None:
     assert typed(served, "scale", "run-1", "rollout_worker", "4", "--no-wait")[0] == (
         "run-1: 4 rollout_worker members requested.\n"
     )
-    assert "requested, but not yet read by the run: 4 of rollout_worker" in typed(served, "status", "run-1")[0]
+    assert "requested, but not yet read by the run: scale rollout_worker to 4" in typed(served, "status", "run-1")[0]
 
 
 def test_a_role_that_does_not_get_there_is_an_error_that_says_how_far_it_came(served: ServedGrid) -> None:

@@ -128,7 +128,7 @@ def test_an_error_of_any_kind_ends_one_try_and_is_reported(watched: Watched, err
     watched.run(was_in=False)
 
     assert watched.tries == 2
-    assert any(str(getattr(error, "message", error)) in line and "Next try in 1 s" in line for line in watched.said)
+    assert any(str(getattr(error, "message", error)) in line and "Retrying in 1 s" in line for line in watched.said)
 
 
 @pytest.mark.parametrize("was_in", [True, False])

@@ -189,7 +189,7 @@ def test_markers_tell_whether_grid_moved_it() -> None:
     by_hand = total_of("gpu2", cpu(6))(sound())
 
     drift = next(f for f in audit(by_grid) if f.code is Code.DRIFTED_TOTAL)
-    assert "markers say the same" in drift.detail
+    assert "its markers match" in drift.detail
     assert drift.is_marked
     assert "another program" in only(by_hand).detail
     assert not only(by_hand).is_marked

@@ -70,7 +70,7 @@ def test_a_transfer_onto_hardware_that_cannot_carry_it_is_done_with_a_warning(as
     choice = choose_delivery(ask(amount=2, delivery=asked), node("gpu-master", cpus=4, hardware=(4, 64)), None)
     assert choice.delivery is TRANSFER
     (warning,) = choice.warnings
-    assert "gpu-master's machine has 4 CPUs, and gpu-master offers more" in warning
+    assert "gpu-master's machine has 4 CPUs, and its Ray node already advertises more" in warning
     assert "--delivery reserve" in warning
 
 

@@ -46,7 +46,7 @@ def detail(refused: Grant | Refused, name: str) -> str:
         (node(limits=limits(can_share=False)), ask(), RefusalCode.SHARING_DISABLED, "can_share: false"),
         (node(alive=False), ask(), RefusalCode.NODE_DOWN, "not connected"),
         (node(silent="its probe died"), ask(), RefusalCode.STALE, "no recent measurement: its probe died"),
-        (node(), ask(source="gpu2"), RefusalCode.NOT_THE_SOURCE, "only gpu2"),
+        (node(), ask(source="gpu2"), RefusalCode.NOT_THE_SOURCE, "names gpu2 as its source"),
         (node(), ask(nodes=("gpu2",)), RefusalCode.RULED_OUT, "the task may not run there"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_head_that_is_gone_is_waited_for_and_its_return_used_at_once() -> None
     assert {step.do for step in steps[1:-1]} == {Do.WAIT}
     assert len([step for step in steps[1:-1] if step.say]) == 1
     assert steps[-1].do is Do.START
-    assert "again after 100 s" in (steps[-1].say or "")
+    assert "is back after 100 s" in (steps[-1].say or "")
 
 
 def test_a_head_that_is_away_for_long_is_mentioned_now_and_then_and_not_polled_in_a_hurry() -> None:

@@ -227,7 +227,7 @@ TABLE = [
     ("nodes", cluster(nodes=None, errors={"nodes": "boom"}), "fail", "boom", "Retry"),
     ("resize", HEALTHY, "ok", "was set to 1 and back to 0", ""),
     ("resize", cluster(resize=ResizeFacts(error="no such call")), "fail", "no such call", "Install Ray 2.55"),
-    ("resize", cluster(resize=ResizeFacts(1.0, 1.0)), "fail", "became 1.0 and 1.0", "delivery: reserve"),
+    ("resize", cluster(resize=ResizeFacts(1.0, 1.0)), "fail", "but went to 1.0 and 1.0", "delivery: reserve"),
     ("resize", cluster(resize=None), "skip", "not checked", ""),
     (
         "reservations",

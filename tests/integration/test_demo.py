@@ -188,8 +188,17 @@ def test_an_interrupted_demo_gives_back_what_it_borrowed(here: Installation) -> 
     assert within(60, lambda: here.boosts() == [])
 
 
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """The demo ignores signals after its end: it is meant to be a program of its own."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def test_a_claim_that_is_false_makes_the_demo_fail(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_signals: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Ray:
         """Says that gpu-master offers one CPU more than it has."""

@@ -415,7 +415,7 @@ def reports_of(grid: LiveGrid, folder: Path, what: str, text: str, how: str) -> 
 
 @pytest.mark.parametrize("program", [name for name, (what, _, _) in WAITING.items() if what is ITSELF])
 def test_a_run_that_waits_for_itself_is_told_so(reports: dict[str, list[str]], program: str) -> None:
-    assert "1 of its tasks and actors wait for CPUs, and its own actors hold the 2" in reports[program][0]
+    assert "1 of its tasks and actors wait for CPUs, and its own actors hold all 2" in reports[program][0]
 
 
 @pytest.mark.parametrize("program", [name for name, (what, _, _) in WAITING.items() if what is ROOM])

@@ -294,9 +294,9 @@ def test_a_port_that_another_program_has_ends_it_at_first_but_not_once_grid_was_
 
         refused = Supervised(live, cluster.address, "--port", port)
         try:
-            until(lambda: not refused.runs() or "Next try" in refused.said(), 30, "the supervisor at its end")
+            until(lambda: not refused.runs() or "Retrying in" in refused.said(), 30, "the supervisor at its end")
             assert f"Port {port} of 127.0.0.1 is not available" in refused.said()
-            assert "Next try" not in refused.said()
+            assert "Retrying in" not in refused.said()
             assert refused.process.wait(60) == 5
         finally:
             refused.close()

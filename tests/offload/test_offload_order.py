@@ -10,7 +10,6 @@ from fake_cluster import Crashed
 from fake_processes import FakeProcesses
 from whole_grid import WholeGrid, at_home
 
-from distributed_grid.controller.offload_routes import offloaded_dict
 from distributed_grid.errors import (
     CannotMove,
     InvalidRequest,
@@ -401,7 +400,7 @@ def test_while_a_process_is_being_cancelled_it_is_shown_as_running(lab: Lab) -> 
     lab.fake.lingers = True
     cancelled = lab.grid.run(lab.offloading.cancel(moved.id, 600.0, ANA))
 
-    assert offloaded_dict(cancelled)["state"] == "running"
+    assert cancelled.state.shown == "running"
 
 
 def test_a_runner_that_is_too_busy_to_answer_a_new_controller_keeps_its_process_and_lease(lab: Lab) -> None:

@@ -342,8 +342,8 @@ def test_of_equal_lenders_a_plan_and_a_refusal_name_the_same(lab: WholeGrid) -> 
         lab.run(lab.service.request(asked))
 
     first = plan["largest_now"]["source_node"]
-    assert f", by {first}; " in plan["summary"] and plan["summary"].endswith(f" from {first}")
-    assert any(line.endswith(f", by {first}") for line in refused.value.because)
+    assert f"({first} can lend the most: " in plan["summary"] and plan["summary"].endswith(f" from {first}")
+    assert any(f"({first} can lend the most: " in line for line in refused.value.because)
     assert (refused.value.try_next or "").endswith(f"--source {first}")
 
 

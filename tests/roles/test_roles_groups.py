@@ -213,7 +213,7 @@ def test_a_member_that_does_not_come_back_in_time_is_late_and_the_others_have_an
 
     assert (found[0], found[2]) == (0, 2)
     assert isinstance(found[1], CallTimedOut)
-    assert "worker 1 on n1 is away" in found[1].message
+    assert "worker 1 on n1 is not running" in found[1].message
     assert found[1].because == ("it restarts",)
     with pytest.raises(CallTimedOut):
         group[1].options(deadline_s=0.01).step.remote()

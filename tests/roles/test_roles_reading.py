@@ -62,7 +62,7 @@ def test_prometheus_answers_with_one_number(answer: Any) -> None:
     [
         (prometheus("vector", []), "0 series"),
         (prometheus("vector", [{"value": [1.0, "1"]}, {"value": [1.0, "2"]}]), "2 series"),
-        (prometheus("matrix", [{"values": []}]), "one number"),
+        (prometheus("matrix", [{"values": []}]), "a single number"),
         ({"status": "error", "error": "parse error"}, "parse error"),
         (b"<html>", "not answer as Prometheus does"),
         ([1], "not answer as Prometheus does"),

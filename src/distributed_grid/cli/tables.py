@@ -89,7 +89,7 @@ def _companions(boost: Boost) -> list[str]:
 def _how_to_use(boost: Boost, short: str) -> list[str]:
     if Delivery.named(boost["delivery"]).moves_totals:
         return [
-            f"The capacity is on {boost['target_node']} now: every Ray program there can use it, unmodified.",
+            f"Every Ray program on {boost['target_node']} can use it now, unmodified.",
             f"To give it back early:  grid boost release {short}",
         ]
     subject = "The GPU is" if boost["resource_type"] == GPU else "It is"

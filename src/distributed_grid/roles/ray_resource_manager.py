@@ -36,6 +36,8 @@ _SILENT_AFTER_S: Final = 600.0
 """Code written without this rule may keep its whole process busy, for example while it loads something large."""
 ROOM_S: Final = 30.0
 """How long, unless `wait_s` is longer, to wait for actors that finish the calls of a dropped manager."""
+_SHOWN_FREE_S: Final = 5.0
+"""Ray shows capacity as free a moment after it was released; on a busy machine, seconds."""
 _MORE: Final = tuple(one for one in FIELDS if one not in ("role", "cls", "config", "count", "colocation_group"))
 
 
@@ -171,7 +173,7 @@ class RayResourceManager:
             for one in dropped:
                 one.wait(max(0.0, until - time.monotonic()))
         try:
-            return start(min(self._wait_s, max(0.0, until - time.monotonic())))
+            return start(max(_SHOWN_FREE_S, min(self._wait_s, until - time.monotonic())))
         except (DoesNotFit, NoCapacity, RoleRunInUse) as error:
             error.because += tuple(
                 f"{one.name}, an earlier run of this process, has not ended: {one.what_keeps_it}"

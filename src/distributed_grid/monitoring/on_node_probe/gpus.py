@@ -85,7 +85,7 @@ class Gpus:
         if self._count == 0:
             return f"Ray was started without GPUs on this node, though the driver sees {there}"
         if self._visible == []:
-            return f"CUDA_VISIBLE_DEVICES of this node's raylet names none of its {there} GPU{'s' * (there != 1)}"
+            return f"CUDA_VISIBLE_DEVICES of this node's raylet names no GPU, though the driver sees {there}"
         return None
 
     def _chosen(self) -> list[str]:

@@ -69,7 +69,7 @@ def none_free(role: str, method: str, within_s: float) -> CallTimedOut:
 def timed_out(endpoint: Endpoint, method: str, within_s: float | None) -> CallTimedOut:
     """The member did not answer in time, or was away for that long."""
     away = endpoint.target is None
-    said = f"is not running and did not return in time for {method}()" if away else f"did not answer {method}()"
+    said = f"is not running and did not return for {method}()" if away else f"did not answer {method}()"
     error = CallTimedOut(
         f"{_who(endpoint)} {said}{_within(within_s)}",
         because=[endpoint.why] if away and endpoint.why else [],
