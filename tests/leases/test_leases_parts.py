@@ -123,10 +123,11 @@ def test_nothing_is_lent_to_replace_a_part_of_a_boost_that_was_released(lab: Who
     lab.cluster.kill_node("c")
     lab.wait(5.0)
     lab.run(lab.service.release(boost.id))
+    lab.wait(3.0)
+    assert not lab.parts.sharing.waiting, "the request went with its boost"
     lab.cluster.return_node("c")
     lab.wait(5.0)
     assert not lab.leases
-    assert not lab.parts.sharing.waiting
     at_home(lab)
 
 

@@ -241,7 +241,7 @@ def lose_part(p: EngineContext, lease: Lease, source: NodeName) -> bool:
     p.ledger.apply(gone, NodeLost(why, p.now(), Ending(EndCause.LOST, "grid")))
     message = f"{left.describe()}: {why}; the same amount is requested from other nodes"
     p.journal.note("part_lost", message, lease=left, node=source)
-    waiting = Waiting(new_id(), replacement_of(lost, left, p.now()), p.now(), left.expires_at, is_durable=True)
+    waiting = Waiting(new_id(), replacement_of(lost, left, p.now()), p.now(), is_durable=True)
     p.sharing.waiting[waiting.id] = waiting
     return True
 
