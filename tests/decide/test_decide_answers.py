@@ -145,12 +145,12 @@ NODES = NodeTable(
 )
 
 
-def verdicts(asked: Ask, rules: Rules | None = None, chosen: str | None = None) -> dict[str, str]:
+def verdicts(asked: Ask, rules: Rules | None = None, chosen: tuple[str, ...] = ()) -> dict[str, str]:
     return {one.node: one.verdict for one in considered(asked, NODES, Usage(), rules or Rules(), chosen)}
 
 
 def test_every_node_has_a_reason() -> None:
-    assert verdicts(ask(), chosen="big") == {
+    assert verdicts(ask(), chosen=("big",)) == {
         "big": CHOSEN,
         "down": "NodeDown",
         "full": "NoCapacity",
@@ -162,7 +162,7 @@ def test_every_node_has_a_reason() -> None:
     }
     assert verdicts(ask(), Rules(cordoned=frozenset({"big"})))["big"] == "Cordoned"
     assert verdicts(ask(), Rules(headroom=Headroom("balanced", of_base=0.5)))["small"] == "KeptFree"
-    assert verdicts(ask(source="small"), chosen="small")["big"] == "NotTheSource"
+    assert verdicts(ask(source="small"), chosen=("small",))["big"] == "NotTheSource"
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_every_node_has_a_reason() -> None:
     ],
 )
 def test_a_reason_is_in_words_and_says_how_much_would_go(asked: Ask, name: str, detail: str, could_lend: int) -> None:
-    reasons = considered(asked, NODES, Usage(), Rules(), chosen="big")
+    reasons = considered(asked, NODES, Usage(), Rules(), chosen=("big",))
     found = next(one for one in reasons if one.node == name)
     assert (found.detail, found.could_lend) == (detail, could_lend)
 
 
 def test_a_lender_that_was_chosen_stays_chosen_though_it_could_not_lend_it_again() -> None:
-    reasons = considered(ask(), NODES, Usage(), Rules(), chosen="full")
+    reasons = considered(ask(), NODES, Usage(), Rules(), chosen=("full",))
     found = next(one for one in reasons if one.node == "full")
     assert (found.verdict, found.detail) == (CHOSEN, "it is the lender; currently: 1 of 4 CPUs free, 2 requested")
 

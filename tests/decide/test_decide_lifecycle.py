@@ -52,7 +52,7 @@ def test_a_grant_becomes_a_lease_with_what_the_request_says_and_otherwise_the_de
     for said, expected in (({}, (9.0, OnGraceEnd.DRAIN)), ({"grace_s": 3.0, "on_grace_end": OnGraceEnd.KILL},) * 2):
         plan = plan_grant(ask(label="mine", idempotency_key="k", **said), nodes, Usage())
         assert isinstance(plan, Grant)
-        found = lease_from(plan, "b1", NOON, grace_s=9.0, on_grace_end=OnGraceEnd.DRAIN)
+        found = lease_from((plan,), "b1", NOON, grace_s=9.0, on_grace_end=OnGraceEnd.DRAIN)
         assert (found.state, found.expires_at) == (LeaseState.GRANTING, later(3600))
         assert (found.label, found.idempotency_key) == ("mine", "k")
         assert (found.grace_s, found.on_grace_end) == (tuple(said.values()) or expected)

@@ -1,18 +1,24 @@
 """Who may change what, and how high a priority a caller may ask for."""
 
 import pytest
+from builders import cpu, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_grid.config import GridConfig
 from distributed_grid.decide.leases.ownership import (
     Owned,
     check_may_change,
     check_priority,
     may_change,
     most_allowed,
+    owned_boost_dict,
+    owned_lease,
     owned_run,
 )
 from distributed_grid.errors import NotOwner, PriorityNotAllowed
+from distributed_grid.leases.view import boost_dict
+from distributed_grid.model.leases import Share
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import THE_OWNER, Principal, Scope
 from distributed_grid.model.teams import Team, Teams
@@ -29,7 +35,7 @@ def user(
     return Principal(name, team, frozenset({Scope.ADMIN if admin else Scope.LEND}), "0" * 8, None, most)
 
 
-BOOST = Owned("Boost 5f0c1a2b", "ana", "vision", "gpu1")
+BOOST = Owned("Boost 5f0c1a2b", "ana", "vision", ("gpu1",))
 
 
 @given(st.builds(Principal, NAMES, TEAMS, SCOPES, st.just("0" * 8)), NAMES, TEAMS, st.sets(NAMES), st.sets(TEAMS))
@@ -41,7 +47,7 @@ def test_only_the_requester_its_team_and_the_lenders_owners_may_change_a_thing(
     is_mate = caller.team == team and team not in ("", "default")
     owns_lender = caller.name in users or (caller.team != "" and caller.team in teams)
 
-    assert may_change(caller, Owned("x", requester, team, "gpu1"), owners) == (is_owner or is_mate or owns_lender)
+    assert may_change(caller, Owned("x", requester, team, ("gpu1",)), owners) == (is_owner or is_mate or owns_lender)
 
 
 @given(NAMES, TEAMS)
@@ -70,9 +76,32 @@ def test_a_refusal_names_the_owner_the_caller_and_all_who_could_do_it() -> None:
     assert (refused.value.exit_code, refused.value.http_status) == (6, 403)
 
 
+def test_of_several_lenders_only_their_common_owners_count() -> None:
+    nodes = [
+        {"name": "gpu1", "owners": ["ana", "carl", "team:infra"]},
+        {"name": "gpu2", "owners": ["team:infra", "carl"]},
+    ]
+    config = GridConfig.from_dict({"name": "lab", "nodes": [*nodes, {"name": "gpu3"}]})
+
+    assert config.owners_of("gpu1", "gpu2") == ("carl", "team:infra")
+    assert config.owners_of("gpu1") == ("ana", "carl", "team:infra")
+    assert config.owners_of("gpu1", "gpu3") == config.owners_of("gpu1", "elsewhere") == config.owners_of() == ()
+
+
+def test_a_boost_of_several_lenders_concerns_the_owners_of_them_all() -> None:
+    shares = tuple(Share(name, 10_000, cpu(1)) for name in ("gpu1", "gpu2"))
+    divided = lease(shares=shares, requester="bo")
+
+    assert owned_lease(divided).lenders == ("gpu1", "gpu2")
+    assert owned_boost_dict(boost_dict(divided)).lenders == ("gpu1", "gpu2")
+    with pytest.raises(NotOwner) as refused:
+        check_may_change(user("eve"), owned_lease(divided), ["carl"])
+    assert "an owner of gpu1 and gpu2 (carl)" in str(refused.value.try_next)
+
+
 def test_what_was_not_asked_for_is_refused_with_the_one_way_that_is_left() -> None:
     with pytest.raises(NotOwner) as refused:
-        check_may_change(user("eve"), Owned("Boost 5f0c1a2b", "grid", "default", "gpu1"))
+        check_may_change(user("eve"), Owned("Boost 5f0c1a2b", "grid", "default", ("gpu1",)))
 
     assert refused.value.message == "Boost 5f0c1a2b belongs to grid, and you are eve"
     assert refused.value.try_next == "Use a token with the scope admin."

@@ -248,7 +248,7 @@ def test_no_lease_yields_where_the_node_could_not_lend_anyway(
 
 
 def test_only_the_named_source_is_looked_at() -> None:
-    assert plan(replace(URGENT, source="gpu2"), low("b"), nodes=(lender(), lender("gpu2"))) is None
+    assert plan(replace(URGENT, sources=("gpu2",)), low("b"), nodes=(lender(), lender("gpu2"))) is None
 
 
 def test_a_node_that_borrows_does_not_lend_on_whichever_lease_yields() -> None:

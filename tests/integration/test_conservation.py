@@ -21,18 +21,22 @@ nodes:
 - {name: head, role: master, cpu_count: 2, memory_gb: 4}
 - {name: one, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}
 - {name: two, cpu_count: 8, memory_gb: 8, gpu_count: 2, resources: {license: 4}}
+- {name: three, cpu_count: 4, memory_gb: 2}
 """
 WITH_FAULTS = True  # as test_kills, which has the same cluster
 KINDS = ("CPU", "memory", "license", "GPU")
 
 
 def random_request(chance: random.Random) -> dict[str, Any]:
-    """Transfers of three kinds and reservations of three, for any node, from anywhere."""
+    """Transfers of three kinds and reservations of three, for any node, from anywhere; some from several nodes."""
     kind, amount, delivery = chance.choice(
         [
             ("cpu", chance.choice([0.5, 1, 2]), "transfer"),
             ("memory", chance.choice([0.25, 1]), "transfer"),
             ("license", 1, "transfer"),
+            ("cpu", chance.choice([5, 9]), "transfer"),
+            ("cpu", 9, "reserve"),
+            ("gpu", 3, "reserve"),
             ("cpu", 1, "reserve"),
             ("memory", 0.5, "reserve"),
             ("gpu", 1, "reserve"),

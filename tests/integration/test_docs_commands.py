@@ -31,7 +31,11 @@ NOT_RUN = {
     "grid top": "it stays, and needs a terminal; test_cli_top.py uses it",
     "grid stop": "it would take grid out of the cluster; test_existing_cluster.py does this, too",
 }
-EXIT_CODES = {"grid boost request gpu-master cpu 7": 4, "grid plan gpu-master cpu 7": 4}
+EXIT_CODES = {
+    "grid boost request gpu-master cpu 13": 4,
+    "grid boost request gpu-master cpu 10 --max-sources 1": 4,
+    "grid plan gpu-master cpu 13": 4,
+}
 
 
 @pytest.fixture

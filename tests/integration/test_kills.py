@@ -48,9 +48,13 @@ def expected_totals(grid: LiveGrid, boosts: list[dict]) -> dict[str, dict[str, f
     for boost in boosts:
         if boost["delivery"] == "transfer" and boost["state"] == "active":
             ray_name = _RAY_NAMES[boost["resource_type"]]
-            amount = boost["amount"] * (2**30 if ray_name == "memory" else 1)
-            totals[boost["source_node"]][ray_name] = totals[boost["source_node"]].get(ray_name, 0.0) - amount
-            totals[boost["target_node"]][ray_name] = totals[boost["target_node"]].get(ray_name, 0.0) + amount
+            scale = 2**30 if ray_name == "memory" else 1
+            parts = boost["parts"] or [boost]
+            assert sum(part["amount"] for part in parts) == boost["amount"], "no part is missing"
+            for part in parts:
+                of_source, amount = totals[part["source_node"]], part["amount"] * scale
+                of_source[ray_name] = of_source.get(ray_name, 0.0) - amount
+                totals[boost["target_node"]][ray_name] = totals[boost["target_node"]].get(ray_name, 0.0) + amount
     return totals
 
 
@@ -114,6 +118,29 @@ def test_random_kills_under_load(grid: LiveGrid) -> None:
     finally:
         storm.stop()
 
+    assert storm.trouble == []
+    grid.release_everything()
+
+
+def test_a_boost_from_three_lenders_stays_whole_in_a_storm_of_kills(grid: LiveGrid) -> None:
+    """Three nodes lend all of their CPUs, while the controller is killed and eight clients want the rest."""
+    boost = grid.boost("head", "cpu", 20)
+    parts = {part["source_node"]: part["amount"] for part in boost["parts"]}
+    assert parts == {"one": 8, "two": 8, "three": 4}
+    storm = Storm(grid.home, random_request, calls=10**9)
+    storm.start()
+    try:
+        for _ in range(KILLS):
+            before = grid.controller_pid()
+            kill(grid)
+            until(lambda: grid.controller_pid() != before, 30, "another controller")  # noqa: B023
+            assert grid.shown(boost)["parts"] == boost["parts"]
+            grid.total_is("head", "CPU", 22.0)
+    finally:
+        storm.stop()
+    agrees(grid)
+    released = grid.release(boost, wait_seconds=30)
+    assert released["state"] == "released"
     assert storm.trouble == []
     grid.release_everything()
 

@@ -208,7 +208,7 @@ def test_groups_are_known_without_reading_the_list_of_all_that_ever_were(
     # Groups of other programs, one with another name and one with a name like grid's; and one of our own.
     others = [placement_group([{"CPU": 1}], name=name) for name in ("other", "grid-boost-nobodys")]
     assert all(group.wait(10) for group in others)
-    ours = reservations.make(lease("known", delivery=Delivery.RESERVE), grid.ids["lender"], 5)
+    ours = reservations.make(lease("known", delivery=Delivery.RESERVE), [grid.ids["lender"]], 5)
 
     assert ours in {group.id for group in reservations.there()}  # though the nodes may not show it yet
     until(lambda: {group.name for group in reservations.there()} == {"grid-boost-known", "grid-boost-nobodys"}, 5)

@@ -24,21 +24,23 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["save", "resize", "reserve"])
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize(("kind", "amount"), [("cpu", 1), ("gpu", 1), ("cpu", 6), ("gpu", 2)])
 def test_a_crash_at_any_step_of_a_grant_leaves_a_whole_boost_or_none(
-    lab: WholeGrid, call: str, number: int, after: bool, kind: str
+    lab: WholeGrid, call: str, number: int, after: bool, kind: str, amount: int
 ) -> None:
+    """The larger amounts come from two lenders together: all of it, or none."""
     lab.cluster.upcoming(number, raising(Crashed()), call=call, after=after)
     try:
-        lab.run(lab.service.request(ask("b", kind, 1)))
+        lab.run(lab.service.request(ask("b", kind, amount, max_sources=2)))
         lab.wait(0.5)
     except Crashed:
         lab.bury()
         lab.start()
     lab.cluster.nothing_upcoming()
     lab.wait(3.0)
-    assert all(lease.state is ACTIVE for lease in lab.leases.values())
+    assert all((lease.state, lease.units) == (ACTIVE, amount * 10_000) for lease in lab.leases.values())
     moved = lab.cluster.true_totals()["b"] != cpu(4)
+    assert not moved or lab.cluster.true_totals()["b"] == cpu(4 + amount)
     assert len(lab.cluster.groups()) + moved == len(lab.leases)
     for boost in lab.leases.values():
         lab.run(lab.service.release(boost.id))
@@ -49,11 +51,11 @@ def test_a_crash_at_any_step_of_a_grant_leaves_a_whole_boost_or_none(
 @pytest.mark.parametrize("call", ["save", "resize", "remove_group"])
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize(("kind", "amount"), [("cpu", 1), ("gpu", 1), ("cpu", 6), ("gpu", 2)])
 def test_a_crash_at_any_step_of_a_release_gives_everything_back_or_nothing(
-    lab: WholeGrid, call: str, number: int, after: bool, kind: str
+    lab: WholeGrid, call: str, number: int, after: bool, kind: str, amount: int
 ) -> None:
-    boost = lab.run(lab.service.request(ask("b", kind, 1)))
+    boost = lab.run(lab.service.request(ask("b", kind, amount, max_sources=2)))
     lab.wait(0.5)
     lab.cluster.upcoming(number, raising(Crashed()), call=call, after=after)
     try:

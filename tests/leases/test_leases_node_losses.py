@@ -155,11 +155,11 @@ def test_a_group_that_is_made_while_reconciler_looks_is_left_alone(lab: WholeGri
     """The list was drawn up before the group was there, or before it had its place; then its grant was complete."""
     new = lease("new", "a", "b", kind="gpu", amount=1, state=LeaseState.GRANTING, delivery=Delivery.RESERVE)
     lab.parts.ledger.add(new)
-    made = lab.cluster.reserve(new, lab.cluster.ids()["a"], 2) if listed else None
+    made = lab.cluster.reserve(new, [lab.cluster.ids()["a"]], 2) if listed else None
     lab.cluster.set_standing(made, False)
 
     def grant() -> None:
-        group = made or lab.cluster.reserve(new, lab.cluster.ids()["a"], 2)
+        group = made or lab.cluster.reserve(new, [lab.cluster.ids()["a"]], 2)
         lab.cluster.set_standing(group, True)
         lab.parts.ledger.apply(new, Delivered(group))
 

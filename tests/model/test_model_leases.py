@@ -34,10 +34,11 @@ from distributed_grid.model.lease_changes import (
     Renewed,
     Resumed,
     Returned,
+    Shrunk,
     changed,
     split,
 )
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice, Program
+from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice, Program, Share
 from distributed_grid.model.resources import CPU, ResourceVector
 
 WINDING = (LeaseState.RELEASING, LeaseState.RECLAIMING, LeaseState.LOST)
@@ -49,7 +50,7 @@ ONE_OF_EACH: tuple[Change, ...] = (
     NotDelivered("busy", NOON),
     Interrupted(),
     Resumed(),
-    Regrouped("g2"),
+    Regrouped("g2", ()),
     Renewed(LATER, 300.0),
     RenewalUndone(NOON, 60.0),
     NoticeGiven(NOTICE, ENDING),
@@ -62,6 +63,7 @@ ONE_OF_EACH: tuple[Change, ...] = (
     Promised(ENDING),
     EndForced(),
     NodeLost("gpu1 left", NOON, ENDING),
+    Shrunk("gpu1", 1, ResourceVector({CPU: 1}), (Share("gpu1", 1, ResourceVector({CPU: 1})),), ("gpu2 left",)),
     GroupLost("it vanished", NOON),
     Returned(),
 )

@@ -10,7 +10,15 @@ from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidReque
 from distributed_grid.model.endings import OnGraceEnd
 from distributed_grid.model.leases import Delivery, Purpose
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import DEFAULT_DURATION_S, Ask, command, make_ask, request_body, reservation
+from distributed_grid.model.requests import (
+    DEFAULT_DURATION_S,
+    MOST_SOURCES,
+    Ask,
+    command,
+    make_ask,
+    request_body,
+    reservation,
+)
 from distributed_grid.model.resources import GB
 from distributed_grid.model.validators import LONGEST_S, seconds
 
@@ -135,9 +143,9 @@ def test_one_kind_has_nothing_along_so_that_a_plan_takes_the_request_too() -> No
 
 
 def test_a_command_makes_the_same_request() -> None:
-    plain = Ask("a", "cpu", 20_000)
+    plain = Ask("a", "cpu", 20_000, max_sources=MOST_SOURCES)
     terms = {"priority": AllocationPriority.HIGH, "duration_s": 90.0, "grace_s": 0.0, "on_grace_end": OnGraceEnd.KILL}
-    full = Ask("a", "memory", 3 * GB // 2, source="b", delivery="transfer", **terms)
+    full = Ask("a", "memory", 3 * GB // 2, sources=("b",), delivery="transfer", **terms)
     assert command(plain) == "grid boost request a cpu 2"
     words = "--source b --priority high --duration 90 --delivery transfer --grace 0 --on-grace-end kill"
     assert command(full) == f"grid boost request a memory 1.5 {words}"
@@ -145,7 +153,7 @@ def test_a_command_makes_the_same_request() -> None:
 
 
 def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -> None:
-    run = Ask("a", "gpu", 10_000, along=(("cpu", 20_000),), source="b", delivery="reserve", purpose=Purpose.RUN)
+    run = Ask("a", "gpu", 10_000, along=(("cpu", 20_000),), sources=("b",), delivery="reserve", purpose=Purpose.RUN)
     assert command(run) == "grid run --gpus 1 --cpus 2 --source b"
     assert command(Ask("a", "cpu", 1, along=(("accel", 10_000),), purpose=Purpose.RUN)) is None
     assert command(Ask("a", "cpu", 10_000, along=(("memory", GB),))) is None
@@ -160,3 +168,68 @@ def test_a_request_is_for_a_fraction_of_one_gpu_or_for_whole_gpus(asked: dict[st
         make_ask(_body(**asked), fractional_gpus=True)
     assert caught.value.message == "1.5 GPUs: Ray gives out a fraction of one GPU, or whole GPUs"
     assert caught.value.try_next == "Ask for 1 or 2."
+
+
+# -- who may lend it -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "sources", "most"),
+    [
+        ({}, (), MOST_SOURCES),
+        ({"source_node": None, "source_nodes": None, "max_sources": None}, (), MOST_SOURCES),
+        ({"source_nodes": []}, (), MOST_SOURCES),
+        ({"source_node": "b"}, ("b",), 1),
+        ({"source_nodes": ["b", "c"]}, ("b", "c"), 2),
+        ({"source_node": "c", "source_nodes": ["b", "c", "b"]}, ("c", "b"), 2),
+        ({"source_nodes": ["b", "c"], "max_sources": 1}, ("b", "c"), 1),
+        ({"source_nodes": ["b", "c"], "max_sources": MOST_SOURCES}, ("b", "c"), 2),
+        ({"max_sources": 3}, (), 3),
+    ],
+    ids=str,
+)
+def test_a_request_names_who_may_lend_it_and_how_many_together(
+    body: dict[str, Any], sources: tuple[str, ...], most: int
+) -> None:
+    ask = make_ask(_body(**body))
+    assert (ask.sources, ask.max_sources) == (sources, most)
+    assert ask.source == (sources[0] if len(sources) == 1 else None)
+
+
+@pytest.mark.parametrize("most", [0, -1, MOST_SOURCES + 1, 1.5, 2.0, True, "2", "many"])
+def test_the_number_of_lenders_is_a_whole_number_within_its_limits(most: object) -> None:
+    with pytest.raises(InvalidRequest, match="number of lenders must be a whole number from 1 to 64"):
+        make_ask(_body(max_sources=most))
+
+
+@pytest.mark.parametrize("sources", [{"source_nodes": ["b", "gpu-master"]}, {"source_nodes": ["gpu-master"]}])
+def test_the_target_is_not_among_its_lenders(sources: dict[str, Any]) -> None:
+    with pytest.raises(SameNode, match="gpu-master cannot lend to itself"):
+        make_ask(_body(**sources))
+
+
+def test_the_target_may_be_among_them_if_it_may_set_its_own_aside() -> None:
+    assert make_ask(_body(source_nodes=["b", "gpu-master"], own_too=True)).sources == ("b", "gpu-master")
+
+
+@pytest.mark.parametrize(
+    "for_one",
+    [{"along": {"memory": 1}}, *({"purpose": str(each)} for each in Purpose if each is not Purpose.BOOST)],
+    ids=str,
+)
+def test_what_several_kinds_or_a_program_need_comes_from_one_lender(for_one: dict[str, Any]) -> None:
+    assert make_ask(_body(**for_one)).max_sources == 1
+    assert make_ask(_body(**for_one, source_nodes=["b", "c"], max_sources=2)).max_sources == 1
+
+
+def test_a_command_repeats_who_may_lend_it_and_how_many_together() -> None:
+    assert command(make_ask(_body())) == "grid boost request gpu-master cpu 2"
+    asked = _body(source_nodes=["b", "c"])
+    assert command(make_ask(asked)) == "grid boost request gpu-master cpu 2 --source b --source c"
+    assert command(make_ask({**asked, "max_sources": 1})) == (
+        "grid boost request gpu-master cpu 2 --source b --source c --max-sources 1"
+    )
+    assert command(make_ask(_body(source_node="b", max_sources=1))) == "grid boost request gpu-master cpu 2 --source b"
+    assert command(make_ask(_body(max_sources=3)), queued=True) == (
+        "grid resource-sharing request gpu-master cpu 2 --max-sources 3"
+    )

@@ -64,6 +64,16 @@ asks = st.one_of(
     ),
     st.builds(ask, names, st.just("memory"), st.integers(1, 4), delivery=st.sampled_from([None, "reserve"])),
     st.builds(ask, names, st.just("gpu"), st.just(1)),
+    st.builds(
+        ask,
+        names,
+        st.just("cpu"),
+        st.integers(3, 6),
+        max_sources=st.integers(2, 3),
+        delivery=st.sampled_from([None, None, "reserve"]),
+        on_grace_end=st.sampled_from(OnGraceEnd),
+    ),
+    st.builds(ask, names, st.just("gpu"), st.just(2), max_sources=st.just(2)),
     st.builds(ask, names, st.just("license"), st.integers(1, 3)),
 ).filter(lambda a: a.source != a.target)
 
@@ -293,7 +303,7 @@ class BoostMachine(RuleBasedStateMachine):
         if self.cluster.is_up(name):
             self.cluster.kill_node(name)
             self.disturbed = True
-            self.promised = {k: x for k, x in self.promised.items() if name not in (x.source, x.target)}
+            self.promised = {k: x for k, x in self.promised.items() if name not in (*x.sources, x.target)}
 
     @rule(name=names)
     def node_returns(self, name: str) -> None:
@@ -360,7 +370,7 @@ class BoostMachine(RuleBasedStateMachine):
         assert not self.grid.failures, repr(self.grid.failures[0])
 
     def nothing_is_lent_twice_or_beyond_a_limit(self) -> None:
-        leases = tuple(self.grid.leases.values())
+        leases = self._parts()
         for name, base in self.cluster.bases().items():
             lent = _sum(x for x in leases if x.source == name)
             assert base.covers(lent), f"{name} has {base} and lent {lent}"
@@ -376,8 +386,12 @@ class BoostMachine(RuleBasedStateMachine):
         """Splits, too, leave them as they were."""
         usage = self.grid.parts.ledger.usage
         for name in NODES:
-            assert usage.lent_by(name) == _sum(x for x in self.grid.leases.values() if x.source == name)
+            assert usage.lent_by(name) == _sum(x for x in self._parts() if x.source == name)
             assert usage.borrowed_by(name) == _sum(x for x in self.grid.leases.values() if x.target == name)
+
+    def _parts(self) -> tuple[Lease, ...]:
+        """One lease for each lender."""
+        return tuple(part for lease in self.grid.leases.values() for part in lease.parts)
 
     def promises_are_kept(self) -> None:
         for promised in self.promised.values():
@@ -396,10 +410,10 @@ class BoostMachine(RuleBasedStateMachine):
         assert not any(x.state is LeaseState.GRANTING for x in leases)
         for lease in leases:
             if lease.delivery is Delivery.RESERVE and lease.state is LeaseState.ACTIVE:
-                assert self.cluster.has_place(lease.placement_group) or not self.cluster.is_up(lease.source)
+                assert self.cluster.has_place(lease.placement_group) or not all(map(self.cluster.is_up, lease.sources))
         if self.disturbed or any(x.is_winding_down for x in leases):
             return
-        transfers = tuple(x for x in leases if x.delivery is Delivery.TRANSFER)
+        transfers = tuple(x for x in self._parts() if x.delivery is Delivery.TRANSFER)
         for name, has in self.cluster.true_totals().items():
             lent = _sum(x for x in transfers if x.source == name)
             borrowed = _sum(x for x in transfers if x.target == name)

@@ -128,7 +128,7 @@ def test_grants_the_queue_grid_plan_and_the_scheduler_agree_on_every_node(
         refusal = why_not(one, offer, usage)
         carries = refusal is None
 
-        from_it = replace(ask, source=one.name)
+        from_it = replace(ask, sources=(one.name,))
         assert isinstance(plan_grant(from_it, nodes, usage, rules), Grant) is carries
         assert (Snapshot(nodes, usage, leases).lender(Offer.of(from_it, nodes, rules)) == one.name) is (
             carries and one.name != HOME

@@ -79,7 +79,7 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
             leases.append(lease_of(other.grant, other.waiting.id))
     nodes, usage = world.nodes(leases), world.usage(leases)
     if said.grant is not None:
-        allowed = plan_grant(replace(asked, source=said.grant.source), nodes, usage, rules)
+        allowed = plan_grant(replace(asked, sources=(said.grant.source,)), nodes, usage, rules)
         assert isinstance(allowed, Grant)
         assert said.preemption is None
     elif not said.ahead:
@@ -91,7 +91,7 @@ def test_what_grid_plan_says_is_what_the_queue_then_does(
 def _names_every_node_once(said: Outlook, world: World) -> None:
     assert [reason.node for reason in said.considered] == sorted(world.bases)
     chosen = [reason.node for reason in said.considered if reason.verdict == CHOSEN]
-    assert chosen == ([said.grant.source] if said.grant else [])
+    assert chosen == [grant.source for grant in said.grants]
     assert said.summary
 
 
@@ -136,8 +136,8 @@ def test_where_no_request_waits_the_outlook_is_what_is_granted_at_once(world: Wo
 def test_every_reason_is_the_one_for_which_the_request_is_refused(world: World, request: Request) -> None:
     asked, rules = request
     plan = plan_grant(asked, world.nodes(), world.usage(), rules)
-    source = plan.source if isinstance(plan, Grant) else None
-    reasons = {one.node: one for one in considered(asked, world.nodes(), world.usage(), rules, source)}
+    chosen = (plan.source,) if isinstance(plan, Grant) else ()
+    reasons = {one.node: one for one in considered(asked, world.nodes(), world.usage(), rules, chosen)}
     assert list(reasons) == sorted(world.bases)
     if isinstance(plan, Grant):
         assert reasons[plan.source].verdict == CHOSEN

@@ -36,6 +36,7 @@ def test_a_plan_that_fits() -> None:
         "at": "2025-06-01T12:00:00.000Z",
         "fits": True,
         "source_node": "gpu1",
+        "parts": [],
         "delivery": "transfer",
         "delivery_reason": "transfer is the default for cpu",
         "warnings": [],
@@ -67,6 +68,7 @@ def test_a_plan_for_which_another_lease_would_yield() -> None:
     assert plan["largest_now"] == {"amount": 0, "source_node": None}
     assert plan["preemption"] == {
         "source_node": "gpu1",
+        "parts": [],
         "reason": "a request of high priority takes precedence: 4 CPUs for gpu-master",
         "takes_own": False,
         "delivery": "transfer",

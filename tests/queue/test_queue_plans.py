@@ -292,7 +292,8 @@ def test_a_refusal_says_when_and_advises_a_wait_that_is_long_enough(lab: WholeGr
     assert refused.value.expected_start == plan["expected_start"] is not None
     assert refused.value.because[0].endswith("; expected in 12 min")
     assert refused.value.try_next == (
-        "Wait for it with --wait 13m; or let it wait in the queue: grid resource-sharing request a cpu 4"
+        "Wait for it with --wait 13m; "
+        "or let it wait in the queue: grid resource-sharing request a cpu 4 --max-sources 1"
     )
 
 
@@ -315,7 +316,8 @@ def test_the_command_that_lets_a_request_wait_asks_for_the_same(lab: WholeGrid) 
 
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("a", amount=4, duration_s=600.0, on_grace_end=OnGraceEnd.KILL)))
-    assert str(refused.value.try_next).endswith(": grid resource-sharing request a cpu 4 --duration 600")
+    same = "grid resource-sharing request a cpu 4 --max-sources 1 --duration 600"
+    assert str(refused.value.try_next).endswith(f": {same}")
 
 
 def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:

@@ -9,15 +9,16 @@ from pydantic import TypeAdapter
 
 from distributed_grid.execution import ray_gateway
 from distributed_grid.leases.view import boost_dict
-from distributed_grid.model.leases import WATCHED, Delivery, Notice
+from distributed_grid.model.leases import WATCHED, Delivery, Notice, Share
 from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.boosts import ReclaimNotice, ReclaimWatch, ResourceBoost, ResourceBoostRequest, ResourceType
 from distributed_grid.wire.boosts import Boost, BoostRequest
-from tests.support.builders import NOON, lease
+from tests.support.builders import NOON, cpu, lease
 
 
 def test_a_request_can_state_every_key_of_the_api() -> None:
     everything: dict[str, Any] = {each.name: "1" for each in fields(ResourceBoostRequest)}
+    everything |= {"sources": ["gpu1"], "max_sources": 2}
     everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0, "on_reclaim": None}
     body = ResourceBoostRequest(**everything).body()
     assert TypeAdapter(BoostRequest).validate_python(body) == body
@@ -88,3 +89,43 @@ def test_work_goes_to_the_node_that_has_the_capacity(
     monkeypatch.setattr(ray_gateway, "selector_of", lambda name: {"node": name})
     boost = ResourceBoost.from_dict(boost_dict(lease("b1", "gpu1", "gpu-master", delivery=delivery)))
     assert boost.options(num_cpus=2) == {"label_selector": {"node": node}, "num_cpus": 2}
+
+
+def _divided(delivery: Delivery, *lenders: str) -> ResourceBoost:
+    shares = tuple(Share(name, 10_000, cpu(1), "the rest", number) for number, name in enumerate(lenders, start=1))
+    of = {"delivery": delivery, "shares": shares, "held_by": None if delivery is Delivery.TRANSFER else "ab" * 18}
+    return ResourceBoost.from_dict(boost_dict(lease("b1", lenders[0], "gpu-master", **of)))
+
+
+def test_a_request_names_who_may_lend_it_and_how_many_together() -> None:
+    body = ResourceBoostRequest("gpu-master", ResourceType.CPU, 2, sources=("gpu1", "gpu2"), max_sources=2).body()
+    assert (body["source_nodes"], body["max_sources"]) == (["gpu1", "gpu2"], 2)
+    assert not {"source_nodes", "max_sources"} & ResourceBoostRequest("gpu-master", ResourceType.CPU, 2).body().keys()
+
+
+def test_a_boost_shows_what_each_of_its_lenders_lends() -> None:
+    boost = _divided(Delivery.TRANSFER, "gpu1", "gpu2")
+    assert [(part["source_node"], part["amount"], part["reason"]) for part in boost.parts] == [
+        ("gpu1", 1, "the rest"),
+        ("gpu2", 1, "the rest"),
+    ]
+    assert ResourceBoost.from_dict(boost_dict(lease())).parts == ()
+
+
+@pytest.mark.parametrize(("lenders", "index"), [(["gpu1", "gpu2"], -1), (["gpu2"], -1), ([], 0)])
+def test_work_in_a_reservation_of_several_lenders_goes_into_any_bundle(lenders: list[str], index: int) -> None:
+    """Also into those that are left once a lender is lost: the first bundle may be the lost one."""
+    boost = _divided(Delivery.RESERVE, *lenders) if lenders else _alone()
+    placed = boost.options(num_cpus=1)
+    assert placed["num_cpus"] == 1
+    assert placed["scheduling_strategy"].placement_group_bundle_index == index
+    assert placed["scheduling_strategy"].placement_group_capture_child_tasks
+
+
+def _alone() -> ResourceBoost:
+    return ResourceBoost.from_dict(boost_dict(lease("b1", delivery=Delivery.RESERVE, held_by="ab" * 18)))
+
+
+def test_a_transfer_of_several_lenders_is_used_on_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_gateway, "selector_of", lambda name: {"node": name})
+    assert _divided(Delivery.TRANSFER, "gpu1", "gpu2").options() == {"label_selector": {"node": "gpu-master"}}

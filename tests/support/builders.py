@@ -175,6 +175,8 @@ def forecast(value: float, *, in_s: float = 900.0, within: float = 0.05, checked
 
 
 def ask(target: str = "gpu-master", kind: str = CPU, amount: float = 2, **changes: Any) -> Ask:
+    if source := changes.pop("source", None):
+        changes["sources"] = (source,)
     return Ask(**{"target": target, "kind": kind, "units": round(amount * scale(kind))} | changes)
 
 

@@ -1,11 +1,11 @@
 """The calls of `execution.port.Cluster` on a cluster in memory, and what may go wrong with them."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fake_node import STEPS, FakeGroup, FakeWork, fixed, floats, vector
+from fake_node import STEPS, FakeBundle, FakeGroup, FakeWork, fixed, floats, vector
 from fake_world import FakeWorld
 
 from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
@@ -13,7 +13,7 @@ from distributed_grid.execution.port import Group, Holder, Mechanism, NodeView, 
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.resources import ray_name
+from distributed_grid.model.resources import ray_name, total
 from distributed_grid.model.roles.runs import RunId
 from distributed_grid.model.work import Driver, Work
 
@@ -160,18 +160,21 @@ class FakeCluster(FakeWorld):
     def why_no_transfers(self) -> str | None:
         return None
 
-    def reserve(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
+    def reserve(self, lease: Lease, node_ids: Sequence[NodeId], within_s: int) -> str | None:
         self.passing("reserve")
         if any(g.name == lease.group_name for g in self._groups.values()):
             raise ValueError(f"a placement group named {lease.group_name} exists")
-        node = self._nodes.get(node_id)
-        needs = fixed(lease.resources.to_ray())
-        if node is None or not node.alive or not node.fits(needs):
+        needs = [fixed(part.resources.to_ray()) for part in lease.shares or (lease,)]
+        bundles = [FakeBundle(need, node_id) for need, node_id in zip(needs, node_ids, strict=True)]
+        nodes = [self._nodes.get(node_id) for node_id in node_ids]
+        if not all(n is not None and n.alive and n.fits(b.needs) for n, b in zip(nodes, bundles, strict=True)):
             self.clock.sleep(within_s)
             return None
-        group = FakeGroup(f"{next(self._number):08x}", lease.group_name, needs, node_id)
-        self._groups[group.id] = node.groups[group.id] = group
-        self._changed(node)
+        group = FakeGroup(f"{next(self._number):08x}", lease.group_name, bundles)
+        self._groups[group.id] = group
+        for node, bundle in zip(nodes, bundles, strict=True):
+            node.groups[group.id] = bundle
+            self._changed(node)
         fault_point(Point.GROUP_MADE)
         self.passing("reserve", after=True)
         return group.id
@@ -179,7 +182,14 @@ class FakeCluster(FakeWorld):
     def groups(self, *, afresh: bool = False) -> tuple[Group, ...]:
         self.passing("groups")
         found = tuple(
-            Group(g.id, g.name, Delivery.RESERVE, g.placed, g.node_id if g.placed else None, vector(g.needs))
+            Group(
+                g.id,
+                g.name,
+                Delivery.RESERVE,
+                g.placed,
+                tuple(b.node_id if b.placed else None for b in g.bundles),
+                total([vector(b.needs) for b in g.bundles if b.placed]),
+            )
             for g in self._groups.values()
         )
         self.passing("groups", after=True)
@@ -188,8 +198,10 @@ class FakeCluster(FakeWorld):
     def remove_group(self, group_id: str) -> None:
         self.passing("remove_group")
         group = self._groups.pop(group_id, None)
-        if group is not None and group.placed:
-            node = self._nodes[group.node_id]
+        for bundle in group.bundles if group is not None else ():
+            if not bundle.placed:
+                continue
+            node = self._nodes[bundle.node_id]
             node.running = {pid: w for pid, w in node.running.items() if w.group != group_id}
             del node.groups[group_id]
             self._refill(node)

@@ -33,12 +33,23 @@ class FakeWork:
 
 
 @dataclass
-class FakeGroup:
-    id: str
-    name: str
+class FakeBundle:
     needs: Amounts
     node_id: NodeId
     placed: bool = True
+
+
+@dataclass
+class FakeGroup:
+    """When a node dies, its bundle loses its place for good; work in the others goes on."""
+
+    id: str
+    name: str
+    bundles: list[FakeBundle]
+
+    @property
+    def placed(self) -> bool:
+        return all(bundle.placed for bundle in self.bundles)
 
 
 @dataclass
@@ -50,7 +61,7 @@ class FakeNode:
     alive: bool = True
     running: dict[int, FakeWork] = field(default_factory=dict)
     queue: deque[FakeWork] = field(default_factory=deque)
-    groups: dict[str, FakeGroup] = field(default_factory=dict)
+    groups: dict[str, FakeBundle] = field(default_factory=dict)
     gate: bool = False
     shown: tuple[Amounts, Amounts] = field(default_factory=lambda: ({}, {}))
     report_at: float | None = None

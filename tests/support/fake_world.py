@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from fake_clock import Clock
-from fake_node import Amounts, FakeGroup, FakeNode, FakeWork, fixed, floats, vector
+from fake_node import Amounts, FakeBundle, FakeGroup, FakeNode, FakeWork, fixed, floats, vector
 
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, total
@@ -65,8 +65,8 @@ class FakeWorld:
             {k: max(0, *(gap[k] for gap in missing)) for gap in missing for k in gap}
         )
         node.alive = False
-        for group in node.groups.values():
-            group.placed = False
+        for bundle in node.groups.values():
+            bundle.placed = False
         node.groups, node.running, node.queue = {}, {}, deque()
         self._check("a node died")
 
@@ -94,10 +94,10 @@ class FakeWorld:
         return work.pid
 
     def start_in_group(self, group_id: str, cpus: float = 1) -> int | None:
-        group = self._groups[group_id]
-        if not group.placed:
+        bundle = next((each for each in self._groups[group_id].bundles if each.placed), None)
+        if bundle is None:
             return None
-        node = self._nodes[group.node_id]
+        node = self._nodes[bundle.node_id]
         work = self._work(cpus, False, {})
         work.group = group_id
         self._run(node, work)
@@ -153,16 +153,18 @@ class FakeWorld:
     def foreign_group(self, group_name: str, on_node: NodeName, **needs: float) -> str:
         """Another program makes a placement group with a name like grid's."""
         node = self._named(on_node)
-        group = FakeGroup(f"{next(self._number):08x}", group_name, fixed(needs), node.id)
-        assert node.fits(group.needs)
-        self._groups[group.id] = node.groups[group.id] = group
+        bundle = FakeBundle(fixed(needs), node.id)
+        group = FakeGroup(f"{next(self._number):08x}", group_name, [bundle])
+        assert node.fits(bundle.needs)
+        self._groups[group.id], node.groups[group.id] = group, bundle
         self._changed(node)
         return group.id
 
     def set_standing(self, group_id: str | None, stands: bool) -> None:
         """Ray has listed this group, and found its place for it or not yet."""
         if group_id is not None:
-            self._groups[group_id].placed = stands
+            for bundle in self._groups[group_id].bundles:
+                bundle.placed = stands
 
     # -- what is true, and what an outsider sees -----------------------------------------------------------
 

@@ -68,7 +68,7 @@ class World:
     def _lend(self, waiting: Waiting, grant: Grant) -> None:
         ask = waiting.ask
         allowed = plan_grant(
-            replace(ask, source=grant.source), self.nodes(), Usage.of(self.leases.values()), self.rules
+            replace(ask, sources=(grant.source,)), self.nodes(), Usage.of(self.leases.values()), self.rules
         )
         assert isinstance(allowed, Grant), f"{waiting.id}: {allowed}"
         self.leases[waiting.id] = Lease(

@@ -27,7 +27,18 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--duration", metavar=TIME, help="How long the capacity is lent.  [default: 1h]"),
     click.option(
-        "--source", metavar="NODE", type=NODE, help="The lender.  [default: the eligible node with the most left]"
+        "--source",
+        "sources",
+        metavar="NODE",
+        type=NODE,
+        multiple=True,
+        help="A node that may lend; may be repeated.  [default: the eligible node with the most left]",
+    ),
+    click.option(
+        "--max-sources",
+        metavar="N",
+        type=click.IntRange(1),
+        help="How many nodes may lend it together if no single node can; 1: only one.  [default: as many as it takes]",
     ),
     click.option(
         "--delivery",
@@ -46,7 +57,8 @@ class CapacityOptions(TypedDict):
     amount: str
     priority: str
     duration: str | None
-    source: str | None
+    sources: tuple[str, ...]
+    max_sources: int | None
     delivery: str | None
 
 
@@ -72,7 +84,8 @@ def requested(options: CapacityOptions, **terms: Unpack[RequestedTerms]) -> tupl
     terms = {
         "priority": options["priority"],
         "duration_seconds": options["duration"],
-        "source_node": options["source"],
+        "source_nodes": list(options["sources"]) or None,
+        "max_sources": options["max_sources"],
         "delivery": options["delivery"],
         **terms,
     }

@@ -85,8 +85,10 @@ def _requests(client: GridClient) -> Iterable[tuple[str, str]]:
 
 
 def _lent(boost: Boost) -> str:
+    from distributed_grid.cli.tables import lenders
+
     what = f"{boost['amount']} {boost['resource_type']}"
-    return f"{what} from {boost['source_node']} to {boost['target_node']}, {boost['state']}"
+    return f"{what} from {lenders(boost)} to {boost['target_node']}, {boost['state']}"
 
 
 def _teams(client: GridClient) -> Iterable[tuple[str, str]]:

@@ -15,7 +15,7 @@ from distributed_grid.cli.commands import TIME, Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import clock, distance, json_option, quantity, show
 from distributed_grid.cli.parameters import NODE, REQUEST
-from distributed_grid.cli.tables import bold
+from distributed_grid.cli.tables import bold, part_lines
 from distributed_grid.client import GridClient
 from distributed_grid.errors import BoostNotFound, GridError, Refused, RequestNotFound
 
@@ -34,6 +34,7 @@ def plan_view(plan: Plan, canvas: Canvas) -> str:
     lines = canvas.wrapped(plan["summary"], indent="  ", first=f"Fits: {word}   ")
     lines[0] = lines[0].replace(f"Fits: {word}", f"{bold('Fits:')} {click.style(word, fg=colour)}", 1)
     if plan["fits"]:
+        lines += [f"  {line}" for line in part_lines(plan)]
         lines.append(f"  delivery: {plan['delivery']} ({plan['delivery_reason']})")
     else:
         lines += [f"  {line}" for line in _otherwise(plan)]

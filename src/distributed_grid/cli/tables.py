@@ -11,11 +11,12 @@ from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
 from distributed_grid.model.endings import on_grace_end, what_happens_then, why_it_ends
 from distributed_grid.model.leases import Delivery
+from distributed_grid.model.nodes import in_words
 from distributed_grid.model.resources import GPU
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost, BoostList, BoostStatus, BoostTotals, ListedBoosts
-    from distributed_grid.wire.queue import QueueStatus
+    from distributed_grid.wire.queue import Plan, QueueStatus
     from distributed_grid.wire.scheduling import TaskList
 
 S = TypeVar("S", "BoostList", "BoostStatus")
@@ -30,7 +31,8 @@ def boost_card(boost: Boost) -> str:
     what = quantity(boost["resource_type"], boost["amount"])
     lines = [
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
-        f"  {what} from {boost['source_node']} to {boost['target_node']}, priority {boost['priority']}",
+        f"  {what} from {lenders(boost)} to {boost['target_node']}, priority {boost['priority']}",
+        *(f"    {line}" for line in part_lines(boost)),
         f"  until {'its work ends' if is_held(boost) else f'{clock(ends_at(boost))} ({distance(ends_at(boost))})'}",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),
@@ -41,12 +43,33 @@ def boost_card(boost: Boost) -> str:
     return "\n".join(lines)
 
 
+def lenders(boost: Boost) -> str:
+    """ "gpu1", "gpu1 and gpu2"."""
+    return in_words([part["source_node"] for part in boost["parts"]]) or boost["source_node"]
+
+
+def part_lines(divided: Boost | Plan) -> list[str]:
+    """What each of several lenders lends, and why."""
+    kind = divided["resource_type"]
+    return [
+        f"{quantity(kind, part['amount'])} from {part['source_node']}: {part['reason']}" for part in divided["parts"]
+    ]
+
+
+def _sources(boost: Boost) -> str:
+    """For a column: "gpu1", "gpu1 (6), gpu2 (4)"."""
+    parts = [f"{part['source_node']} ({part['amount']:g})" for part in boost["parts"]]
+    return ", ".join(parts) or boost["source_node"]
+
+
 def return_line(boost: Boost) -> str:
     """What a release has achieved: the capacity is back, or when it will be."""
     what = quantity(boost["resource_type"], boost["amount"])
     if boost["state"] == "released":
-        return f"Released boost {boost['boost_id']}: {boost['source_node']} has its {what} back"
-    said = f"Boost {boost['boost_id']} is {boost['state']}: {boost['source_node']} gets its {what} back as work ends"
+        have = "have their" if len(boost["parts"]) > 1 else "has its"
+        return f"Released boost {boost['boost_id']}: {lenders(boost)} {have} {what} back"
+    get = "get their" if len(boost["parts"]) > 1 else "gets its"
+    said = f"Boost {boost['boost_id']} is {boost['state']}: {lenders(boost)} {get} {what} back as work ends"
     ending = boost["ending"]
     if ending is None or ending["deadline"] is None or on_grace_end(ending).only_waits:
         return said
@@ -60,7 +83,7 @@ def _companions(boost: Boost) -> list[str]:
         for kind, amount in boost["resources"].items()
         if amount and kind != boost["resource_type"]
     ]
-    return [f"  with {', '.join(along)}, also from {boost['source_node']}"] if along else []
+    return [f"  with {', '.join(along)}, also from {lenders(boost)}"] if along else []
 
 
 def _how_to_use(boost: Boost, short: str) -> list[str]:
@@ -71,7 +94,7 @@ def _how_to_use(boost: Boost, short: str) -> list[str]:
         ]
     subject = "The GPU is" if boost["resource_type"] == GPU else "It is"
     return [
-        f"{subject} reserved on {boost['source_node']} for your Ray tasks. To use it:",
+        f"{subject} reserved on {lenders(boost)} for your Ray tasks. To use it:",
         f"  grid run --boost {short} -- train_model.py     (unmodified; or any command)",
         f"  grid boost shell {short}                       (a shell; Ray programs in it run there)",
         f"To give it back early:  grid boost release {short}",
@@ -139,7 +162,7 @@ def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
     fitted = fit(
         {
             "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
-            "source": Column.of("Source", of("source_node")),
+            "source": Column.of("Source", [_sources(boost) for boost in boosts]),
             "target": Column.of("Target", of("target_node")),
             "type": Column.of("Type", of("resource_type")),
             "amount": Column.of("Amount", of("amount"), right=True),

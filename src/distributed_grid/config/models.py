@@ -202,10 +202,11 @@ class GridConfig(Settings):
     def node(self, name: str) -> NodeConfig | None:
         return next((node for node in self.nodes if node.name == name), None)
 
-    def owners_of(self, name: str | None) -> tuple[str, ...]:
-        """The owners of this node: users of tokens, and teams as `team:NAME`; none if the file names none."""
-        node = None if name is None else self.node(name)
-        return node.owners if node else ()
+    def owners_of(self, *names: str) -> tuple[str, ...]:
+        """The owners that all these nodes have: users of tokens, and teams as `team:NAME`; none if the file names
+        none."""
+        of_each = [node.owners if (node := self.node(name)) else () for name in names]
+        return tuple(owner for owner in of_each[0] if all(owner in owners for owners in of_each)) if of_each else ()
 
     def limits_for(self, name: str) -> SharingLimits:
         """The lending limits of this node; a node that the file does not mention has none."""

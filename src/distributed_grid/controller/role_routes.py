@@ -36,7 +36,7 @@ def add_role_routes(api: APIRouter, records: RoleRecords | None, engine: Engine)
         """Give back a lease that a lost run held. The ledger decides, not what the record says about leases."""
         with suppress(BoostNotFound):
             lease = engine.parts.ledger.find(boost_id)
-            owners = engine.config.owners_of(lease.source)
+            owners = engine.config.owners_of(*lease.sources)
             if is_held_for(run, lease) and may_change(asker, owned_lease(lease), owners):
                 await engine.service.release(lease.id, grace_s=0.0, wait_s=0.0, who=asker.name)
 

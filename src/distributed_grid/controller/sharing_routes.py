@@ -17,7 +17,7 @@ from distributed_grid.leases.rules import numbers, set_policy
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, cut_to_fit
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable, in_words
 from distributed_grid.model.policies import SharingMode
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.model.requests import Waiting
@@ -228,7 +228,7 @@ def _queued_dict(waiting: Waiting, verdict: Verdict | None, now: datetime) -> Qu
         "until": None if waiting.until is None else instant(waiting.until),
         "reason": f"{ask.target} is not connected, or not seen yet" if verdict is None else verdict.reason,
         "expected_start": None if start is None else instant(start),
-        "expected_source": None if verdict is None else verdict.expected_source,
+        "expected_source": None if verdict is None else in_words(verdict.expected_sources) or None,
     }
 
 

@@ -187,7 +187,7 @@ class Auditor:
         raylets = p.observer.naming.raylets
         names = {raylet.node_id: name for name, raylet in raylets.items()}
         groups = [
-            AuditedGroup(g.id, g.name, g.delivery, g.stands, names.get(g.node_id or ""), g.resources)
+            AuditedGroup(g.id, g.name, g.delivery, any(g.bundles), names.get(g.node_id or ""), g.resources)
             for g in await p.applier.groups_afresh()
         ]
         stored = await threads.AUDITS.run(p.file.look)

@@ -97,11 +97,17 @@ class Convergence:
     """Nodes that should have grown but did not answer; the next round tries again."""
 
     def delivered(self, lease: Lease) -> bool:
-        ends = {lease.source, lease.target}
-        return ends <= set(self.totals) and lease.id not in self.growth.untaken and not ends & self.unsettled
+        ends = {*lease.sources, lease.target}
+        is_taken = all(part.id not in self.growth.untaken for part in lease.parts)
+        return is_taken and ends <= set(self.totals) and not ends & self.unsettled
 
     def returned(self, lease: Lease) -> bool:
-        return lease.id not in self.growth.outstanding and lease.source not in self.unsettled
+        is_back = all(part.id not in self.growth.outstanding for part in lease.parts)
+        return is_back and self.unsettled.isdisjoint(lease.sources)
+
+    def outstanding(self, lease: Lease) -> int:
+        """How many of its units its target has not given back yet."""
+        return sum(self.growth.outstanding.get(part.id, 0) for part in lease.parts)
 
 
 class Capacity:

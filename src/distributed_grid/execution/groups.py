@@ -6,7 +6,7 @@ read once at the start, and when certainty is needed.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,10 +30,13 @@ def group_handle(group_id: str) -> PlacementGroup:
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
 
 
-def inside(group_id: str) -> PlacementGroupSchedulingStrategy:
-    """The scheduling strategy that puts a task or actor, and everything it starts, into a group's one bundle."""
+def inside(group_id: str, *, is_divided: bool = False) -> PlacementGroupSchedulingStrategy:
+    """The scheduling strategy that puts a task or actor, and everything it starts, into a group: into its one bundle,
+    or if it is divided into any that has room."""
     return PlacementGroupSchedulingStrategy(
-        placement_group=group_handle(group_id), placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+        placement_group=group_handle(group_id),
+        placement_group_bundle_index=-1 if is_divided else 0,
+        placement_group_capture_child_tasks=True,
     )
 
 
@@ -65,14 +68,14 @@ class Groups:
         self._made: set[str] = set()
         self._removed: set[str] = set()
 
-    def make(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
+    def make(self, lease: Lease, node_ids: Sequence[NodeId], within_s: int) -> str | None:
         """The group is detached: it outlives the process that made it, and is found by its name."""
         try:
             group = placement_group(
-                [lease.resources.to_ray()],
+                [part.resources.to_ray() for part in lease.shares or (lease,)],
                 name=lease.group_name,
                 lifetime="detached",
-                bundle_label_selector=[{"ray.io/node-id": node_id}],
+                bundle_label_selector=[{"ray.io/node-id": node_id} for node_id in node_ids],
             )
             fault_point(Point.GROUP_MADE)
             if not group.wait(within_s):  # Ray accepts whole seconds only
@@ -156,11 +159,6 @@ def _group(data: Any) -> Group | None:
         data.name,
         Delivery.RESERVE,
         stands=data.state == _State.CREATED,
-        node_id=_only_place(bundle.node_id.hex() for bundle in data.bundles),
-        resources=total([ResourceVector.from_ray(dict(bundle.unit_resources)) for bundle in data.bundles]),
+        bundles=tuple(bundle.node_id.hex() or None for bundle in data.bundles),
+        resources=total([ResourceVector.from_ray(dict(one.unit_resources)) for one in data.bundles if one.node_id]),
     )
-
-
-def _only_place(node_ids: Iterable[NodeId]) -> NodeId | None:
-    places = {node_id for node_id in node_ids if node_id}
-    return places.pop() if len(places) == 1 else None

@@ -1,6 +1,6 @@
 """The interface to a cluster. `RayCluster` is the real one; tests of the layers above may bring another."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
@@ -61,19 +61,32 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The holding of a lease's capacity on one node, as its mechanism lists it: for example a placement group."""
+    """The holding of a lease's capacity on its lenders, as its mechanism lists it: for example a placement group."""
 
     id: str
     name: str
     delivery: Delivery
     """Its mechanism's."""
     stands: bool
-    """The group holds what it reserves. False while it is being made, and for good once its node is gone: the group is
-    pinned to that node's id, and no other node will have that id."""
-    node_id: NodeId | None = None
-    """The group's node; None while it has no place, or has several."""
+    """The group holds all that it reserves. False while it is being made, and for good once one of its nodes is gone:
+    each bundle is pinned to its node's id, and no other node will have that id."""
+    bundles: tuple[NodeId | None, ...] = ()
+    """The node of each bundle; None while it has none. Work in the other bundles goes on."""
     resources: ResourceVector = field(default_factory=ResourceVector)
-    """The resources of all its bundles together."""
+    """The resources of the bundles that have a node, together."""
+
+    @property
+    def node_id(self) -> NodeId | None:
+        """The group's only node; None while it has no place, or has several."""
+        places = {node_id for node_id in self.bundles if node_id is not None}
+        return places.pop() if len(places) == 1 else None
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether it holds what the lease consists of: the lease may have lost a lender, whose bundle has no place."""
+        return self.stands or (bool(lease.shares) and all(self._has_node(share.bundle) for share in lease.shares))
+
+    def _has_node(self, number: int) -> bool:
+        return number <= len(self.bundles) and self.bundles[number - 1] is not None
 
 
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
@@ -106,8 +119,9 @@ class Raylets(Protocol):
 class Mechanism(Protocol):
     """How a kind of delivery that moves no totals holds capacity on a lender, in groups. Calls block."""
 
-    def make(self, lease: Lease, node_id: NodeId, within_s: int) -> str | None:
-        """Hold the lease's resources on the node; the group's id, or None if they are not free in time.
+    def make(self, lease: Lease, node_ids: Sequence[NodeId], within_s: int) -> str | None:
+        """Hold the lease's resources on the nodes of its lenders, in their order; the group's id, or None if they are
+        not free in time.
 
         The group has the name `lease.group_name` and outlives this process.
         """

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Final
 
 from distributed_grid import threads
+from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
 from distributed_grid.execution.port import Cluster, Group, Holder, Mechanism, NodeView, youngest_covering
@@ -36,7 +37,7 @@ class Applier:
         """Held by rounds and by other changes to nodes. API callers cannot prolong the work under it."""
         self._reached: Mapping[NodeName, ResourceVector] = {}
         """Every node's total, as of the last round."""
-        self._rounds = threads.GroupCommit(self._converge, ledger.snapshot, threads.ENGINE)
+        self._rounds = threads.GroupCommit(self._converge, ledger.parts, threads.ENGINE)
         self._gated: set[NodeName] = set()
         self._sweeps: set[asyncio.Task[None]] = set()
 
@@ -117,12 +118,18 @@ class Applier:
             await threads.ENGINE.run(self.capacity.look_ahead)
 
     async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
-        """The new group's id, or None if the source could not give it in time or is not connected."""
-        raylet = self._observer.naming.raylets.get(lease.source)
-        if raylet is None:
+        """The new group's id, or None if a source could not give its part in time or is not connected."""
+        raylets = self._raylets_of(lease)
+        if raylets is None:
             return None
         mechanism = self._cluster.mechanisms[lease.delivery]
-        return await threads.GRANTS.run(mechanism.make, lease, raylet.node_id, within_s)
+        return await threads.GRANTS.run(mechanism.make, lease, [raylet.node_id for raylet in raylets], within_s)
+
+    def _raylets_of(self, lease: Lease) -> list[Raylet] | None:
+        """The raylets of its lenders; None if one is not connected."""
+        found = [self._observer.naming.raylets.get(source) for source in lease.sources]
+        raylets = [raylet for raylet in found if raylet is not None]
+        return raylets if len(raylets) == len(found) else None
 
     async def dead_processes(self, worker_ids: Iterable[str]) -> frozenset[str]:
         """Those of these Ray processes that Ray knows to be gone; none, if Ray does not answer."""
@@ -177,19 +184,23 @@ class Applier:
 
     async def is_idle(self, lease: Lease) -> bool:
         """True if certainly nothing runs in a reservation; quicker than listing its holders."""
-        raylet = self._observer.naming.raylets.get(lease.source)
-        if raylet is None or lease.held_by is None:
+        raylets = self._raylets_of(lease)
+        if raylets is None or lease.held_by is None:
             return False
-        return await threads.ENGINE.run(self._cluster.mechanisms[lease.delivery].is_idle, raylet, lease.held_by)
+        mechanism, group = self._cluster.mechanisms[lease.delivery], lease.held_by
+        return await threads.ENGINE.run(lambda: all(mechanism.is_idle(raylet, group) for raylet in raylets))
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """The work that uses this lease's capacity; the work to end first comes first."""
-        place = lease.target if lease.delivery.moves_totals else lease.source
-        raylet = self._observer.naming.raylets.get(place)
-        if raylet is None:
-            return ()
+        names = (lease.target,) if lease.delivery.moves_totals else lease.sources
+        raylets = [raylet for name in names if (raylet := self._observer.naming.raylets.get(name)) is not None]
         if lease.delivery.moves_totals:
-            return await threads.ENGINE.run(self._cluster.holders_of, raylet, lease.kind)
+            found = [await threads.ENGINE.run(self._cluster.holders_of, raylet, lease.kind) for raylet in raylets]
+        else:
+            found = [await self._holders_in(lease, raylet) for raylet in raylets]
+        return tuple(chain.from_iterable(found))
+
+    async def _holders_in(self, lease: Lease, raylet: Raylet) -> tuple[Holder, ...]:
         if lease.held_by is None:
             return ()
         return await threads.ENGINE.run(self._cluster.mechanisms[lease.delivery].holders, raylet, lease.held_by)

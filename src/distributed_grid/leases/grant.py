@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from distributed_grid.decide.capacity.lending import counter_offer, plan_grant
-from distributed_grid.decide.leases.lifecycle import lease_from
+from distributed_grid.decide.capacity.lending import counter_offer, plan_parts
+from distributed_grid.decide.leases.lifecycle import lease_from, may_join, release_of, replacement_of
 from distributed_grid.decide.queue.admission import Verdict
 from distributed_grid.decide.queue.answers import considered
 from distributed_grid.errors import NoCapacity, UnknownResource
@@ -21,13 +23,14 @@ from distributed_grid.leases.applier import GROUP_S
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
-from distributed_grid.model.lease_changes import Delivered, Interrupted, NotDelivered, Returned
+from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.lease_changes import Delivered, Interrupted, NodeLost, NotDelivered, Returned, shrunk
 from distributed_grid.model.leases import Lease, LeaseState, Purpose
-from distributed_grid.model.nodes import NodeTable, connected, node_named
+from distributed_grid.model.nodes import NodeName, NodeTable, connected, node_named
 from distributed_grid.model.plans import Grant, Refused
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask, command
-from distributed_grid.model.resources import BUILT_IN, did_you_mean_kind
+from distributed_grid.model.requests import Ask, Waiting, command
+from distributed_grid.model.resources import BUILT_IN, describe, did_you_mean_kind
 from distributed_grid.model.times import instant, span, stamp
 from distributed_grid.model.validators import LONGEST_GRANT_WAIT_S
 
@@ -47,10 +50,10 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> Grant | Refused:
-    """The lender for a request, or why each node refuses; raises `NotFound` if a name is wrong."""
+def make_plan(p: EngineContext, ask: Ask, nodes: NodeTable) -> tuple[Grant, ...] | Refused:
+    """The lender for a request, or several, or why each node refuses; raises `NotFound` if a name is wrong."""
     check_names(ask, nodes)
-    return plan_grant(ask, nodes, p.ledger.usage, rules_for(p, ask))
+    return plan_parts(ask, nodes, p.ledger.usage, rules_for(p, ask))
 
 
 def check_names(ask: Ask, nodes: NodeTable) -> None:
@@ -63,8 +66,8 @@ def check_names(ask: Ask, nodes: NodeTable) -> None:
                 f"No node has a resource {kind!r}{did_you_mean_kind(kind, has)}",
                 try_next=f"Kinds: {', '.join([*BUILT_IN, *sorted(has - {*BUILT_IN})])}",
             )
-    if ask.source is not None:
-        node_named(nodes, ask.source, is_source=True)
+    for source in ask.sources:
+        node_named(nodes, source, is_source=True)
 
 
 def refusal(verdict: Verdict, now: datetime) -> NoCapacity:
@@ -122,21 +125,22 @@ def _left_s(until: datetime, now: datetime) -> float:
     return max(0.0, (until - now).total_seconds())
 
 
-def begin_grant(p: EngineContext, plan: Grant, nodes: NodeTable, lease_id: str | None = None) -> Lease:
-    """Put a plan into the ledger: from now on no other request gets this capacity. `carry_out` must follow.
+def begin_grant(p: EngineContext, grants: Sequence[Grant], nodes: NodeTable, lease_id: str | None = None) -> Lease:
+    """Put a plan into the ledger, with all its parts: from now on no other request gets this capacity. `carry_out` must
+    follow.
 
     There must be no await between making the plan from these nodes and this call; otherwise another request could take
     the same capacity.
     """
     sharing = p.config.resource_sharing
     lease = lease_from(
-        plan,
+        grants,
         lease_id or new_id(),
         p.now(),
         grace_s=sharing.grace_seconds,
         on_grace_end=sharing.on_grace_end,
     )
-    p.reasons[lease.id] = _reasons(p, plan, nodes)
+    p.reasons[lease.id] = _reasons(p, lease, grants[0].ask, nodes)
     return p.ledger.add(lease)
 
 
@@ -167,11 +171,12 @@ def leave_off(p: EngineContext, lease: Lease) -> None:
         p.ledger.apply(lease, Interrupted())
 
 
-def _reasons(p: EngineContext, plan: Grant, nodes: NodeTable) -> list[NodeVerdict]:
+def _reasons(p: EngineContext, lease: Lease, ask: Ask, nodes: NodeTable) -> list[NodeVerdict]:
     """Why each node, or each of the first of many, lends or does not. This cannot be reconstructed later."""
-    some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], plan.source, plan.ask.target))
-    found = considered(plan.ask, some, p.ledger.usage, rules_for(p, plan.ask), chosen=plan.source)
-    return considered_dicts(plan.ask.kind, found)
+    ask = replace(ask, units=lease.units)
+    some = NodeTable(nodes[name] for name in (*list(nodes)[:_MOST_REASONS], *lease.sources, ask.target))
+    found = considered(ask, some, p.ledger.usage, rules_for(p, ask), chosen=lease.sources)
+    return considered_dicts(ask.kind, found)
 
 
 async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lease | None:
@@ -202,7 +207,43 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
             who=active.requester,
             considered=p.reasons.get(active.id, []),
         )
-    return active
+    return join_if_due(p, active)
+
+
+def join_if_due(p: EngineContext, lease: Lease) -> Lease:
+    """Make a lease that replaces a lost part a part of its boost, or return it if that boost has ended. The caller
+    commits."""
+    if not lease.joins or lease.state is not LeaseState.ACTIVE:
+        return lease
+    whole = p.ledger.get(lease.joins)
+    if whole is None or not may_join(lease, whole):
+        change = release_of(lease, "the boost that it was for has ended", p.now(), by="grid", grace_s=0.0)
+        p.something_changed()
+        return p.ledger.apply(lease, change)
+    joined = p.ledger.join(lease, whole)
+    p.journal.note("part_replaced", f"{joined.describe()}: {lease.source} lends a part now", lease=joined)
+    p.commit_soon()
+    return joined
+
+
+def lose_part(p: EngineContext, lease: Lease, source: NodeName) -> bool:
+    """Let a boost lose the part of a lender that is gone. True: a request for a replacement waits. The caller commits.
+
+    What a transfer lost is settled like any lost lease. A group cannot be mended: work in its other bundles goes on.
+    """
+    lost = next(part for part in lease.parts if part.source == source)
+    why = f"{source} left the cluster with {describe(lost.kind, lost.units)} of this boost"
+    if not lease.delivery.can_split:
+        left = p.ledger.apply(lease, shrunk(lease, source, why))
+        p.journal.note("part_lost", f"{left.describe()}: {why}", lease=left, node=source)
+        return False
+    left, gone = p.ledger.split(lease, lost.units, new_id(), source=source)
+    p.ledger.apply(gone, NodeLost(why, p.now(), Ending(EndCause.LOST, "grid")))
+    message = f"{left.describe()}: {why}; the same amount is requested from other nodes"
+    p.journal.note("part_lost", message, lease=left, node=source)
+    waiting = Waiting(new_id(), replacement_of(lost, left, p.now()), p.now(), is_durable=True)
+    p.sharing.waiting[waiting.id] = waiting
+    return True
 
 
 async def _undo(p: EngineContext, lease: Lease) -> None:

@@ -1,11 +1,13 @@
 """All leases of the cluster, in memory: one ledger, so nothing can be lent twice."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.errors import AmbiguousBoost, BoostNotFound
-from distributed_grid.model.lease_changes import Change, IllegalTransition, changed, split
+from distributed_grid.model.lease_changes import Change, IllegalTransition, changed, joined_by, split
 from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.nodes import NodeName
 
 
 class Ledger:
@@ -13,6 +15,7 @@ class Ledger:
 
     def __init__(self, leases: tuple[Lease, ...] = ()) -> None:
         self._leases = {lease.id: lease for lease in leases}
+        self._parts = {lease.id: lease.parts for lease in leases}
         self.usage = Usage.of(leases)
         """The usage of all leases, updated with every change."""
 
@@ -24,6 +27,10 @@ class Ledger:
 
     def snapshot(self) -> tuple[Lease, ...]:
         return tuple(self._leases.values())
+
+    def parts(self) -> tuple[Lease, ...]:
+        """All leases, as one lease for each lender: for decisions about capacity."""
+        return tuple(chain.from_iterable(self._parts.values()))
 
     def get(self, lease_id: str) -> Lease | None:
         return self._leases.get(lease_id)
@@ -52,12 +59,19 @@ class Ledger:
     def forget(self, lease: Lease) -> None:
         """Remove a lease that was never carried out."""
         if (known := self._leases.pop(lease.id, None)) is not None:
+            self._parts.pop(lease.id)
             self.usage.count(known, -1)
 
-    def split(self, lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
+    def split(self, lease: Lease, units: int, given_id: str, *, source: NodeName | None = None) -> tuple[Lease, Lease]:
         """Split a lease into the part that is kept and the part that is given up. The usage stays the same."""
-        kept, given = split(self._entry(lease), units, given_id)
+        kept, given = split(self._entry(lease), units, given_id, source=source)
         return self._set(kept), self.add(given)
+
+    def join(self, lease: Lease, into: Lease) -> Lease:
+        """Make an active lease a part of another one. The usage stays the same."""
+        joined = joined_by(self._entry(into), self._entry(lease))
+        self.forget(lease)
+        return self._set(joined)
 
     def _entry(self, lease: Lease) -> Lease:
         if (current := self._leases.get(lease.id)) is None:
@@ -68,6 +82,7 @@ class Ledger:
         self.forget(lease)
         if lease.state is not LeaseState.RELEASED:
             self._leases[lease.id] = lease
+            self._parts[lease.id] = lease.parts
             self.usage.count(lease)
         return lease
 
@@ -76,8 +91,8 @@ class Ledger:
         return (lease := self._leases.get(lease_id)) is not None and lease.state is LeaseState.GRANTING
 
     def active(self, lease: Lease) -> Lease | None:
-        """The entry of this lease as it is now, if it is active."""
-        current = self._leases.get(lease.id)
+        """The entry of this lease, or of the lease that it is a part of, as it is now, if it is active."""
+        current = self._leases.get(lease.whole_id)
         return current if current is not None and current.state is LeaseState.ACTIVE else None
 
     def with_key(self, idempotency_key: str | None) -> Lease | None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.decide.leases.hooks import private_head
-from distributed_grid.errors import InvalidRequest, NotReserved
+from distributed_grid.errors import InvalidRequest, NotReserved, Refused
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.lease_changes import ProgramsChanged
@@ -32,14 +32,20 @@ def work_in(p: EngineContext, lease: Lease, job_ids: tuple[str, ...]) -> Work:
     group = _group_of(lease)
     if len(job_ids) > _MOST_JOBS or not all(map(_JOB.fullmatch, job_ids)):
         raise InvalidRequest(f"A Ray job's id has eight hexadecimal digits, and at most {_MOST_JOBS} are looked up")
-    raylet = p.observer.naming.raylets.get(lease.source)
-    used = 0.0 if raylet is None else p.cluster.cpus_in_use(raylet, group)
+    raylets = filter(None, map(p.observer.naming.raylets.get, lease.sources))
+    used = sum(p.cluster.cpus_in_use(raylet, group) for raylet in raylets)
     return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
 
 
 def private_head_for(p: EngineContext, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
     """Check the address that a raylet inside the lease may join, and return it; raises an error written for users."""
     _group_of(lease)
+    if len(lease.sources) > 1:
+        raise Refused(
+            f"Boost {lease.id[:8]} is reserved on several nodes, and a private cluster has one",
+            because=[lease.describe()],
+            try_next="Use --isolation group, or a boost of one node: grid boost request ... --max-sources 1",
+        )
     parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
     if parts:
         raise InvalidRequest(

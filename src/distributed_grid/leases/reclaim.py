@@ -7,7 +7,14 @@ the end of the grace period, as the waiting request was promised.
 `leases/notices.py` delivers the notices.
 """
 
-from distributed_grid.decide.leases.lifecycle import Take, could_come, is_notice_over, must_leave, reclaim_of
+from distributed_grid.decide.leases.lifecycle import (
+    Take,
+    could_come,
+    could_split_off,
+    is_notice_over,
+    must_leave,
+    reclaim_of,
+)
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.release import begin_release, change_grace, part_id, part_to_give, split_off
 from distributed_grid.leases.state import EngineContext
@@ -38,6 +45,8 @@ def by_policy(p: EngineContext, cause: EndCause) -> Ending:
 def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, units: int | None = None) -> Lease:
     """Take a lease back, or `units` of it, because the capacity is needed elsewhere. The caller commits.
 
+    The lease may be the part of one of several lenders.
+
     `ending` names who reclaims it and for which request; the holder's notice repeats this.
 
     If the holder gets a notice first, returns the lease with that notice. Otherwise returns the lease that winds down:
@@ -46,16 +55,19 @@ def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, unit
 
     Without a notice, each call takes `units` more: the caller counts what is `coming_back` already.
     """
-    current = p.ledger.get(lease.id)
+    current = p.ledger.get(lease.whole_id)
     if current is None:
         return as_returned(lease)
-    match reclaim_of(current, units, reason, ending, p.now()):
+    source = lease.source if lease.id != current.id and could_split_off(current, lease) else None
+    if source is not None:
+        units = lease.units if units is None else min(units, lease.units)
+    match reclaim_of(current, units, reason, ending, p.now(), source=source):
         case None:
             return current
         case Promised() as change:
             asked, message = p.ledger.apply(current, change), f"{current.describe()}: {reason}"
         case Take(wanted):
-            asked = take(p, current, wanted, reason, ending)
+            asked = take(p, current, wanted, reason, ending, source=source)
             message = f"{_part(current, wanted)}: {reason}"
         case NoticeGiven(notice) as change:
             asked = p.ledger.apply(current, change)
@@ -71,11 +83,22 @@ def _part(lease: Lease, units: int) -> str:
     return f"{'' if units == lease.units else f'{describe(lease.kind, units)} of '}{lease.describe()}"
 
 
-def take(p: EngineContext, lease: Lease, units: int, reason: str, ending: Ending | None = None) -> Lease:
-    """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits."""
+def take(
+    p: EngineContext,
+    lease: Lease,
+    units: int,
+    reason: str,
+    ending: Ending | None = None,
+    *,
+    source: NodeName | None = None,
+) -> Lease:
+    """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits.
+
+    `source`: of several lenders, the one that gets it back.
+    """
     ending = ending or lease.ending
     who = "grid" if ending is None else ending.by
-    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who)
+    part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who, source=source)
     winding = begin_release(p, part, reason, who=who, is_reclaimed=True, ending=ending)
     p.something_changed()
     return winding
@@ -86,7 +109,12 @@ def take_what_is_due(p: EngineContext) -> bool:
     due = [lease for lease in p.ledger if is_notice_over(lease, p.now())]
     for lease in due:
         assert lease.notice is not None
-        take(p, lease, could_come(lease, lease.notice.units), lease.notice.reason)
+        for one in lease.notice.wanted:
+            if (left := p.ledger.active(lease)) is not None:
+                take(p, left, one.units, lease.notice.reason, lease.ending, source=one.source)
+        left = p.ledger.active(lease)
+        if left is not None and left.notice is not None:
+            take(p, left, could_come(left, left.notice.units), left.notice.reason)
     return bool(due)
 
 
@@ -129,7 +157,7 @@ async def cordon(p: EngineContext, name: NodeName, *, grace_s: object = None, wh
             "cordoned", f"{name} is cordoned: it returns everything and shares nothing from now on", node=name, who=who
         )
     await p.commit_sharing()  # on disk before any lease is reclaimed: after a crash the reconciler does the rest
-    leases = [lease for lease in p.ledger if name in (lease.source, lease.target)]
+    leases = [lease for lease in p.ledger if name in (*lease.sources, lease.target)]
     if grace is not None:
         leases = [change_grace(p, lease, grace, who=who) for lease in leases]
     reclaimed = [_reclaim_from(p, name, lease, who) for lease in leases]
@@ -150,7 +178,9 @@ def reclaim_from_cordoned(p: EngineContext) -> bool:
 
 
 def _reclaim_from(p: EngineContext, node: NodeName, lease: Lease, who: str) -> Lease:
-    return reclaim(p, lease, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
+    """Of several lenders, only the cordoned one gets its part back."""
+    part = next((part for part in lease.parts if part.source == node and lease.target != node), lease)
+    return reclaim(p, part, f"{node} is cordoned", Ending(EndCause.COOLDOWN, who))
 
 
 async def uncordon(p: EngineContext, name: NodeName, *, who: str = "grid") -> None:

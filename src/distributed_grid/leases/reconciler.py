@@ -8,11 +8,11 @@ import contextlib
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.decide.leases.lifecycle import is_expired, is_gone, is_lost_with, pressure_on
+from distributed_grid.decide.leases.lifecycle import is_expired, is_gone, is_lost_with, lost_lenders, pressure_on
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group, holders_in_words
-from distributed_grid.leases.grant import deliver, leave_off
+from distributed_grid.leases.grant import deliver, join_if_due, leave_off, lose_part
 from distributed_grid.leases.notices import Notices
 from distributed_grid.leases.reclaim import reclaim_from_cordoned, take_what_is_due
 from distributed_grid.leases.recovery import Recovery
@@ -22,7 +22,7 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.endings import EndCause, Ending
-from distributed_grid.model.lease_changes import Delivered, GroupLost, NodeLost, Regrouped, Resumed
+from distributed_grid.model.lease_changes import Delivered, GroupLost, NodeLost, Resumed, regrouped
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import describe
@@ -42,7 +42,12 @@ async def repair_reservations(p: EngineContext) -> None:
         if name not in known:
             p.journal.note("unknown_group", f"removed the {group.delivery.held_in} {name}: it belongs to no boost")
             await p.applier.remove_group(group.delivery, group.id)
-    standing = {name: group.id for name, group in groups.items() if group.stands}
+    of_name = {lease.group_name: lease for lease in active}
+    standing = {
+        name: group.id
+        for name, group in groups.items()
+        if group.stands or (name in of_name and group.holds(of_name[name]))
+    }
     for lease in active:
         if standing.get(lease.group_name, lease.held_by) != lease.held_by:
             _keep(p, lease, standing[lease.group_name])  # it was made again, but the reply was lost
@@ -50,7 +55,7 @@ async def repair_reservations(p: EngineContext) -> None:
     if fallen:
         await p.look()  # a source may have gone, or come back, since the turn began
     for lease in fallen:
-        if p.ledger.active(lease) and lease.source in p.observer.naming.raylets:  # else it is not back, or soon lost
+        if p.ledger.active(lease) and p.observer.naming.raylets.keys() >= {*lease.sources}:  # else soon lost
             await without_remnant(p, groups.get(lease.group_name))
             await _reserve_again(p, lease)
 
@@ -87,7 +92,7 @@ async def _reserve_again(p: EngineContext, lease: Lease) -> None:
 def _keep(p: EngineContext, lease: Lease, group_id: str) -> None:
     """Record the group of a lease that may have been renewed meanwhile."""
     if (current := p.ledger.active(lease)) is not None:
-        p.ledger.apply(current, Regrouped(group_id))
+        p.ledger.apply(current, regrouped(current, lease, group_id))
         p.commit_soon()
 
 
@@ -229,7 +234,7 @@ class Reconciler:
         """End the leases of nodes that are gone, and undo them on the other side."""
         p = self._p
         now = p.now()
-        named = {name for lease in p.ledger for name in (lease.source, lease.target)}
+        named = {name for lease in p.ledger for name in (*lease.sources, lease.target)}
         self._absent_since = {name: self._absent_since.get(name, now) for name in named - alive}
         self._seen |= alive
         gone = {
@@ -237,8 +242,11 @@ class Reconciler:
             for name, since in self._absent_since.items()
             if is_gone(since, now, began=self._began, was_seen=name in self._seen)
         }
-        changed = False
+        changed = replaces = False
         for lease in p.ledger:
+            for source in lost_lenders(lease, gone):
+                changed = True
+                replaces |= lose_part(p, lease, source)
             if not is_lost_with(lease, gone):
                 continue
             missing = min(lease.needed_nodes & gone)
@@ -248,6 +256,10 @@ class Reconciler:
             changed = True
         if changed:
             await p.try_commit()
+        if replaces:
+            p.news_for_the_queue.set()
+            with contextlib.suppress(StoreBroken):
+                await p.commit_sharing()
 
     async def _end_orphaned(self) -> None:
         """End leases that end with a process that is gone: nothing is left that could use or release them.
@@ -315,6 +327,7 @@ class Reconciler:
         """Complete or undo grants that a crash interrupted."""
         p = self._p
         for lease in p.ledger:
+            join_if_due(p, lease)
             if lease.state is not LeaseState.INTERRUPTED:
                 continue
             p.ledger.apply(lease, Resumed())  # a release waits until the grant is settled
@@ -355,12 +368,12 @@ class Reconciler:
         """Record what boosts still lack: after its nodes restarted, a boost may find its source busy."""
         p = self._p
         missing: set[str] = set()
-        for lease_id, units in convergence.growth.untaken.items():
-            lease = p.ledger.get(lease_id)
-            if lease is not None and lease.state is LeaseState.ACTIVE:
-                what = describe(lease.kind, units)
-                missing.add(lease_id)
-                p.notes[lease_id] = (f"{lease.source} is busy: the missing {what} arrive as work there ends",)
+        for part in p.ledger.parts():
+            units = convergence.growth.untaken.get(part.id)
+            if units and part.state is LeaseState.ACTIVE:
+                what = describe(part.kind, units)
+                missing.add(part.whole_id)
+                p.notes[part.whole_id] = (f"{part.source} is busy: the missing {what} arrive as work there ends",)
         for lease_id in self._missing - missing:
             p.notes.pop(lease_id, None)
         self._missing = missing
@@ -369,7 +382,7 @@ class Reconciler:
         """Report what holds the capacity, and end it if that is due. True: let no new work start on the target."""
         p = self._p
         now = p.now()
-        units = convergence.growth.outstanding.get(lease.id, lease.units)
+        units = convergence.outstanding(lease) or lease.units
         reported_at = self._reported_at.get(lease.id)
         if reported_at is None or now - reported_at >= _TELL_EVERY:
             self._reported_at[lease.id] = now

@@ -18,6 +18,7 @@ from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import EndCause, Ending, what_happens_then
 from distributed_grid.model.lease_changes import GraceChanged, Returned, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import amount_of, describe, units_of
 from distributed_grid.model.times import stamp
 
@@ -57,12 +58,14 @@ def part_to_give(p: EngineContext, lease: Lease, units: int, given_id: str, *, w
     return split_off(p, lease, units, given_id, who=who)
 
 
-def split_off(p: EngineContext, lease: Lease, units: int, given_id: str, *, who: str) -> Lease:
+def split_off(
+    p: EngineContext, lease: Lease, units: int, given_id: str, *, who: str, source: NodeName | None = None
+) -> Lease:
     """Split `units` off into a new lease, which takes over that much of the notice; the caller lets it wind down.
 
     The split is atomic on disk: one lease before the next write, two after it.
     """
-    _, given = p.ledger.split(lease, units, given_id)
+    _, given = p.ledger.split(lease, units, given_id, source=source)
     fault_point(Point.RELEASE_SPLIT)
     p.journal.note(
         "split",

@@ -14,12 +14,22 @@ from distributed_grid.decide.queue.answers import NodeReason, Outlook
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.endings import ending_dict
 from distributed_grid.model.leases import SHOWN, Lease, LeaseState, Purpose
+from distributed_grid.model.nodes import in_words
 from distributed_grid.model.notices import notice_dict
+from distributed_grid.model.plans import Grant
 from distributed_grid.model.resources import ResourceVector, amount_of
 from distributed_grid.model.times import instant
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostTerms, BoostTotals, ListedBoosts
+    from distributed_grid.wire.boosts import (
+        Boost,
+        BoostEnding,
+        BoostList,
+        BoostPart,
+        BoostTerms,
+        BoostTotals,
+        ListedBoosts,
+    )
     from distributed_grid.wire.queue import NodeVerdict, Plan, PlannedPreemption
 
 T = TypeVar("T")
@@ -90,7 +100,8 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
         "placement_group": lease.placement_group,
         "notice": notice_dict(lease.kind, lease.notice),
         "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
-        "resources": {kind: amount_of(kind, units) for kind, units in sorted(lease.resources.items())},
+        "resources": lease.resources.to_shown(),
+        "parts": _parts(lease),
         "ending": ending_of(lease),
         "programs": shortened([program.label for program in lease.programs]),
         "warnings": [*lease.warnings, *notes],
@@ -153,7 +164,8 @@ class StatusText:
 
 def plan_dict(outlook: Outlook, now: datetime) -> Plan:
     """The content of `grid plan`."""
-    ask, grant, preemption, start = outlook.ask, outlook.grant, outlook.preemption, outlook.expected_start
+    ask, preemption, start = outlook.ask, outlook.preemption, outlook.expected_start
+    grant = outlook.grants[0] if outlook.grants else None
     return {
         "target_node": ask.target,
         "resource_type": ask.kind,
@@ -165,19 +177,45 @@ def plan_dict(outlook: Outlook, now: datetime) -> Plan:
         "source_node": None if grant is None else grant.source,
         "delivery": None if grant is None else str(grant.delivery),
         "delivery_reason": None if grant is None else grant.delivery_reason,
-        "warnings": [] if grant is None else list(grant.warnings),
+        "parts": _planned_parts(outlook.grants),
+        "warnings": list(dict.fromkeys(warning for each in outlook.grants for warning in each.warnings)),
         "preemption": None if preemption is None else _preemption_dict(preemption),
         "ahead": outlook.ahead,
         "expected_start": None if start is None else instant(start),
         "expected_wait_s": None if start is None else round(max(0.0, (start - now).total_seconds()), 3),
         "largest_now": {
             "amount": amount_of(ask.kind, outlook.largest_now),
-            "source_node": outlook.largest_source,
+            "source_node": in_words(outlook.largest_sources) or None,
         },
         "team_limit": outlook.team_limit,
         "nodes": considered_dicts(ask.kind, outlook.considered),
         "summary": outlook.summary,
     }
+
+
+def _planned_parts(grants: Sequence[Grant]) -> list[BoostPart]:
+    return [
+        {
+            "source_node": grant.source,
+            "amount": amount_of(grant.ask.kind, grant.ask.units),
+            "resources": grant.resources.to_shown(),
+            "reason": grant.why_it or grant.delivery_reason,
+        }
+        for grant in grants
+        if len(grants) > 1
+    ]
+
+
+def _parts(lease: Lease) -> list[BoostPart]:
+    return [
+        {
+            "source_node": share.source,
+            "amount": amount_of(lease.kind, share.units),
+            "resources": share.resources.to_shown(),
+            "reason": share.reason,
+        }
+        for share in lease.shares
+    ]
 
 
 def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[NodeVerdict]:
@@ -195,15 +233,16 @@ def considered_dicts(kind: str, reasons: Iterable[NodeReason]) -> list[NodeVerdi
 
 def _preemption_dict(preemption: Preemption) -> PlannedPreemption:
     return {
-        "source_node": preemption.source,
+        "source_node": preemption.sources[0],
+        "parts": _planned_parts(preemption.grants),
         "reason": preemption.reason,
         "takes_own": preemption.takes_own,
-        "delivery": str(preemption.grant.delivery),
+        "delivery": str(preemption.grants[0].delivery),
         "at": instant(preemption.at),
         "back_by": instant(preemption.back_by),
         "victims": [
             {
-                "boost_id": victim.id,
+                "boost_id": victim.whole_id,
                 "target_node": victim.target,
                 "resource_type": victim.kind,
                 "amount": amount_of(victim.kind, victim.units),

@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.model.endings import Ending, OnGraceEnd
-from distributed_grid.model.leases import Lease, LeaseState, Notice, Program
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Program, Share
+from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.resources import ResourceVector
 
 
 class IllegalTransition(Exception):
@@ -43,9 +45,10 @@ class Resumed(Change):
 
 @dataclass(frozen=True, slots=True)
 class Regrouped(Change):
-    """The reservation has a new group."""
+    """The reservation has a new group, with a bundle for each share that it had when the group was made."""
 
     held_by: str
+    shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,17 @@ class NodeLost(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class Shrunk(Change):
+    """The part of a lender is lost; the others' parts stay."""
+
+    source: NodeName
+    units: int
+    resources: ResourceVector
+    shares: tuple[Share, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLost(Change):
     """The reservation's group vanished and could not be made again."""
 
@@ -184,6 +198,7 @@ CHANGES: Final[Mapping[type[Change], Mapping[LeaseState, LeaseState]]] = {
     Promised: {_RELEASING: _RECLAIMING},
     EndForced: _stays(_RELEASING, _RECLAIMING, _LOST),
     NodeLost: dict.fromkeys((_INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING), _LOST),
+    Shrunk: _stays(_ACTIVE),
     GroupLost: {_ACTIVE: _LOST},
     Returned: dict.fromkeys((_RELEASING, _RECLAIMING, _LOST), _RELEASED),
 }
@@ -217,23 +232,54 @@ def _is_put_off(promised: datetime | None, after: Lease) -> bool:
     return after.deadline > promised + _ROUNDING
 
 
-def split(lease: Lease, units: int, given_id: str) -> tuple[Lease, Lease]:
+def split(lease: Lease, units: int, given_id: str, *, source: NodeName | None = None) -> tuple[Lease, Lease]:
     """Split off a second lease of `units`; the rest keeps this lease's id. Together they equal the original.
 
-    The second one takes over that much of the notice. Only for leases whose delivery can be split.
+    Of several lenders, `source` gets it back, or if none is given the last ones. The second lease takes over that much
+    of the notice. Only for leases whose delivery can be split.
     """
-    if lease.state not in _SPLITTABLE:
-        raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
     if not lease.delivery.can_split or not 0 < units < lease.units:
         raise ValueError(f"boost {lease.id}: {units} of {lease.units} units of a {lease.delivery} cannot be split off")
-    kept = lease.of_units(lease.units - units)
-    given = replace(lease.of_units(units), id=given_id, idempotency_key=None, programs=())
+    if lease.state not in _SPLITTABLE:
+        raise IllegalTransition(f"boost {lease.id}: split while it is {lease.state}")
+    kept, given = lease.divided(units, source)
+    given = replace(given, id=given_id, idempotency_key=None, programs=())
     if (notice := lease.notice) is not None:
-        given = replace(given, notice=replace(notice, units=min(units, notice.units)))
-        left = notice.units - units
-        kept = replace(kept, notice=replace(notice, units=left) if left > 0 else None)
-        kept = kept if left > 0 else replace(kept, ending=None)
+        left: Notice | None = notice
+        for part in given.shares or (given,):
+            left = None if left is None else left.without(part.source, part.units)
+        taken = notice.units - (0 if left is None else left.units)
+        given = replace(given, notice=replace(notice, units=taken, wanted=()) if taken else None)
+        given = given if taken else replace(given, ending=None)
+        kept = replace(kept, notice=left)
+        kept = kept if left is not None else replace(kept, ending=None)
     return kept, given
+
+
+def joined_by(lease: Lease, other: Lease) -> Lease:
+    """The lease with another one as a further part of it: together they hold what both held.
+
+    Only for active leases of one kind whose delivery can be split. What the other's lender gives already grows.
+    """
+    if lease.state is not _ACTIVE or other.state is not _ACTIVE or other.shares:
+        raise IllegalTransition(f"boost {lease.id} ({lease.state}): joined by {other.id} ({other.state})")
+    if (lease.target, lease.kind, lease.delivery) != (other.target, other.kind, other.delivery) or (
+        not lease.delivery.can_split
+    ):
+        raise ValueError(f"boost {other.id} cannot be a part of boost {lease.id}")
+    return lease.joined_by(other)
+
+
+def regrouped(lease: Lease, made_for: Lease, group_id: str) -> Regrouped:
+    """The change with which a lease gets a group that was made for it, perhaps before it lost a lender."""
+    numbers = {share.source: number for number, share in enumerate(made_for.shares, start=1)}
+    return Regrouped(group_id, tuple(replace(share, bundle=numbers[share.source]) for share in lease.shares))
+
+
+def shrunk(lease: Lease, lost: NodeName, warning: str) -> Shrunk:
+    """The change with which a lease loses the part of one of its lenders."""
+    left = lease.without(lost)
+    return Shrunk(left.source, left.units, left.resources, left.shares, (*lease.warnings, warning))
 
 
 def as_returned(lease: Lease) -> Lease:

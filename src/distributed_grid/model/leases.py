@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from distributed_grid.model import validators
 from distributed_grid.model.endings import Ending, OnGraceEnd
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import ResourceVector, describe
+from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
 from distributed_grid.model.teams import DEFAULT_TEAM
 
 
@@ -114,6 +114,14 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """How much one of several lenders needs back."""
+
+    source: NodeName
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Asks the holder of a lease to give something up by itself; at the deadline, grid takes it."""
 
@@ -122,6 +130,35 @@ class Notice:
     reason: str
     asked_at: datetime
     deadline: datetime
+    wanted: tuple[Wanted, ...] = ()
+    """How much each of several lenders needs; empty: any part of the lease will do."""
+
+    @property
+    def sources(self) -> tuple[NodeName, ...]:
+        return tuple(one.source for one in self.wanted)
+
+    def also_for(self, source: NodeName, units: int) -> "Notice":
+        """The notice that asks for this much of one of several lenders, too; it gives the holder no more time."""
+        others = tuple(one for one in self.wanted if one.source != source)
+        most = max((one.units for one in self.wanted if one.source == source), default=0)
+        return self._for((*others, Wanted(source, max(most, units))))
+
+    def without(self, source: NodeName, units: int) -> "Notice | None":
+        """What it still asks for once a lender has this much back; None: nothing."""
+        if not self.wanted:
+            return replace(self, units=self.units - units) if self.units > units else None
+        left = [replace(one, units=one.units - units) if one.source == source else one for one in self.wanted]
+        return self._for(still) if (still := tuple(one for one in left if one.units > 0)) else None
+
+    def of_lender(self, source: NodeName, units: int) -> "Notice | None":
+        """What it asks of the part of one of several lenders, which is so large."""
+        if not self.wanted:
+            return replace(self, units=min(self.units, units))
+        mine = sum(one.units for one in self.wanted if one.source == source)
+        return replace(self, units=mine, wanted=()) if mine else None
+
+    def _for(self, wanted: tuple[Wanted, ...]) -> "Notice":
+        return replace(self, wanted=wanted, units=sum(one.units for one in wanted))
 
     def is_of(self, other: "Notice | None") -> bool:
         """Whether it is the same notice, even if it now asks for more or less."""
@@ -166,6 +203,8 @@ class Terms:
     """The holder's name for the work in it."""
     ends_with: str | None = None
     """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
+    joins: str = ""
+    """The id of the lease that it becomes a part of, to replace a part that was lost."""
 
 
 STATED: Final[Mapping[str, Callable[[Any], object]]] = {
@@ -179,11 +218,29 @@ SHOWN: Final = ("requester", "team", "cause", "purpose", "label")
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several lenders lends of a lease."""
+
+    source: NodeName
+    units: int
+    resources: ResourceVector
+    reason: str = ""
+    """Why this lender, and why so much."""
+    bundle: int = 1
+    """The number of its bundle in the group of a reservation, from 1 on."""
+
+    def of_units(self, kind: str, units: int) -> "Share":
+        """The share for so many units only; not for a delivery that cannot be split."""
+        return self if units == self.units else replace(self, units=units, resources=ResourceVector({kind: units}))
+
+
+@dataclass(frozen=True, slots=True)
 class Lease(Terms):
-    """Part of the source's capacity, granted to the target until `expires_at`."""
+    """Part of the capacity of one or more lenders, granted to the target until `expires_at`."""
 
     id: str
     source: NodeName
+    """The lender; of several, the first."""
     target: NodeName
     kind: str
     units: int
@@ -211,6 +268,37 @@ class Lease(Terms):
     """Who releases or reclaims it, and for which request, while it is being returned or its holder has a notice."""
     programs: tuple[Program, ...] = ()
     """The programs inside: each is notified, and keeps its place until the deadline."""
+    shares: tuple[Share, ...] = ()
+    """What each lender lends, if there are several, or were."""
+
+    @property
+    def sources(self) -> tuple[NodeName, ...]:
+        """The lenders."""
+        return tuple(share.source for share in self.shares) or (self.source,)
+
+    @property
+    def parts(self) -> "tuple[Lease, ...]":
+        """The lease as one lease for each lender; with a single lender, itself. Decisions about capacity use these."""
+        return tuple(self._part(share) for share in self.shares) or (self,)
+
+    def _part(self, share: Share) -> "Lease":
+        notice = None if self.notice is None else self.notice.of_lender(share.source, share.units)
+        return replace(self._of_shares((share,)), id=f"{self.id}/{share.source}", shares=(), notice=notice)
+
+    @property
+    def whole_id(self) -> str:
+        """The id of the lease that it is a part of."""
+        return self.id.partition("/")[0]
+
+    def _of_shares(self, shares: tuple[Share, ...]) -> "Lease":
+        """The same lease from these lenders only."""
+        return replace(
+            self,
+            source=shares[0].source,
+            units=sum(share.units for share in shares),
+            resources=total([share.resources for share in shares]),
+            shares=shares,
+        )
 
     @property
     def asked_at(self) -> datetime | None:
@@ -275,7 +363,7 @@ class Lease(Terms):
     @property
     def needed_nodes(self) -> frozenset[NodeName]:
         """The nodes that it cannot exist without."""
-        return frozenset((self.source, self.target) if self.delivery.needs_target else (self.source,))
+        return frozenset((*self.sources, self.target) if self.delivery.needs_target else self.sources)
 
     @property
     def coming_back(self) -> int:
@@ -305,11 +393,51 @@ class Lease(Terms):
         return self.expires_at - timedelta(seconds=self.duration_s * (1 - after))
 
     def of_units(self, units: int) -> "Lease":
-        """The lease for so many units only; not for a delivery that cannot be split."""
+        """The lease for so many units only; not for a delivery that cannot be split. The last lenders give less."""
+        if units >= self.units:
+            return self
+        return self.divided(self.units - units)[0]
+
+    def divided(self, units: int, source: NodeName | None = None) -> "tuple[Lease, Lease]":
+        """The lease without some of its units, and those units alone.
+
+        `source`: the lender that gives less; by default those that the notice names, and then from the last one on.
+        """
+        if not self.shares:
+            return self._of_own(self.units - units), self._of_own(units)
+        needing = () if self.notice is None else self.notice.sources
+        left, gives = units, dict.fromkeys(self.sources, 0)
+        last_first = self.shares[::-1]
+        for share in sorted(last_first, key=lambda share: share.source not in needing):
+            if source in (None, share.source):
+                gives[share.source] = min(left, share.units)
+                left -= gives[share.source]
+        given = [share.of_units(self.kind, some) for share in self.shares if (some := gives[share.source])]
+        kept = [share.of_units(self.kind, left) for share in self.shares if (left := share.units - gives[share.source])]
+        return self._of_shares(tuple(kept)), self._of_shares(tuple(given))
+
+    def _of_own(self, units: int) -> "Lease":
         return replace(self, units=units, resources=ResourceVector({self.kind: units}))
+
+    def without(self, source: NodeName) -> "Lease":
+        """The lease without the part of one of its lenders."""
+        return self._of_shares(tuple(share for share in self.shares if share.source != source))
+
+    def joined_by(self, other: "Lease") -> "Lease":
+        """The lease with the capacity of another one, of the same kind and target, in addition."""
+        own = self.shares or (Share(self.source, self.units, self.resources, self.delivery_reason),)
+        more = Share(other.source, other.units, other.resources, other.delivery_reason)
+        same = next((share for share in own if share.source == more.source), None)
+        if same is None:
+            return self._of_shares((*own, more))
+        grown = replace(same, units=same.units + more.units, resources=same.resources + more.resources)
+        return self._of_shares(tuple(grown if share is same else share for share in own))
 
     def describe(self) -> str:
         what = describe(self.kind, self.units)
+        if len(self.shares) > 1:
+            shares = [f"{share.source} ({amount_of(self.kind, share.units)})" for share in self.shares]
+            return f"{what} from {in_words(shares)} to {self.target}"
         return (
             f"{what} from {self.source} to {self.target}" if self.source != self.target else f"{what} on {self.source}"
         )

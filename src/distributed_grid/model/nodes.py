@@ -1,6 +1,6 @@
 """Nodes as seen at one instant."""
 
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeVar
@@ -111,6 +111,13 @@ class Node:
         there.
         """
         return kind in self.in_use.crowded and self.machine != target.machine
+
+
+def in_words(names: Sequence[str]) -> str:
+    """ "gpu1", "gpu1 and gpu2", "gpu1, gpu2 and 3 more"."""
+    if len(names) > 3:
+        return f"{', '.join(names[:2])} and {len(names) - 2} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def gpu_part(resources: ResourceVector) -> int:

@@ -79,6 +79,16 @@ class TeamLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What one node lends of a request."""
+
+    source: NodeName
+    units: int
+    reason: str = ""
+    """Why this node, and why so much."""
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """A request that can be met: by which lender, with what exactly, and by which delivery."""
 
@@ -88,6 +98,8 @@ class Grant:
     delivery: Delivery
     delivery_reason: str
     warnings: tuple[str, ...] = ()
+    why_it: str = ""
+    """Of a part: why this lender, and why so much."""
 
 
 @dataclass(frozen=True, slots=True)

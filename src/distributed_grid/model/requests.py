@@ -12,13 +12,15 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_requested, whole
 from distributed_grid.model.teams import DEFAULT_TEAM
-from distributed_grid.model.validators import LONGEST_S, grace_period, one_of, seconds
+from distributed_grid.model.validators import LONGEST_S, grace_period, is_whole, one_of, seconds
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import BoostOptions, BoostRequest, RequestedBoost
     from distributed_grid.wire.values import Amount
 
 DEFAULT_DURATION_S: Final = 3600.0
+MOST_SOURCES: Final = 64
+"""The most lenders of one boost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,10 @@ class Ask(Terms):
     units: int
     priority: AllocationPriority = AllocationPriority.NORMAL
     duration_s: float = DEFAULT_DURATION_S
-    source: NodeName | None = None
+    sources: tuple[NodeName, ...] = ()
+    """The only nodes that may lend it; empty: any."""
+    max_sources: int = 1
+    """How many nodes may lend it together, each a part of it, if no single node can lend all of it."""
     delivery: str | None = None
     grace_s: float | None = None
     on_grace_end: OnGraceEnd | None = None
@@ -40,6 +45,11 @@ class Ask(Terms):
     """If no other node lends it, the target may set it aside from its own capacity; that is reserved, too."""
     nodes: tuple[NodeName, ...] | None = None
     """The only nodes that may lend it, the preferred ones first; None: any. With `own_too`, also limits the target."""
+
+    @property
+    def source(self) -> NodeName | None:
+        """The node that must lend it, if there is only one."""
+        return self.sources[0] if len(self.sources) == 1 else None
 
     @property
     def asked(self) -> tuple[tuple[str, int], ...]:
@@ -108,15 +118,18 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
             is_usual = True  # the run renews its lease
         case _:
             return None
+    is_boost = ask.purpose is Purpose.BOOST
     options = {
-        "--source": ask.source,
+        "--max-sources": ask.max_sources if is_boost and ask.max_sources < (len(ask.sources) or MOST_SOURCES) else None,
         "--priority": None if ask.priority is AllocationPriority.NORMAL else ask.priority,
         "--duration": None if is_usual else f"{ask.duration_s:g}",
-        "--delivery": ask.delivery if ask.purpose is Purpose.BOOST else None,
+        "--delivery": ask.delivery if is_boost else None,
         "--grace": None if queued or ask.grace_s is None else f"{ask.grace_s:g}",
-        "--on-grace-end": None if queued or ask.purpose is not Purpose.BOOST else ask.on_grace_end,
+        "--on-grace-end": None if queued or not is_boost else ask.on_grace_end,
     }
-    return " ".join([what, *(f"{option} {value}" for option, value in options.items() if value is not None)])
+    named = [("--source", source) for source in ask.sources]
+    given = [f"{option} {value}" for option, value in (*named, *options.items()) if value is not None]
+    return " ".join([what, *given])
 
 
 _RUN_OPTIONS: Final = {CPU: "--cpus", GPU: "--gpus", MEMORY: "--memory"}
@@ -135,12 +148,12 @@ def make_ask(
 ) -> Ask:
     """The only way from a request's body to an `Ask`: checks every field, or raises the `InvalidRequest` that names the
     wrong one. A hook is checked by the controller, which knows the nodes' addresses."""
-    target, source, said = body["target_node"], body.get("source_node"), body.get("delivery")
+    target, sources, said = body["target_node"], _sources(body), body.get("delivery")
     delivery = None if said is None else str(one_of("delivery", DeliveryChoice, said))
     kind = kind_of(body["resource_type"])
     units = units_requested(kind, body["amount"])
     own_too = body.get("own_too", False)
-    is_own = own_too and source == target  # a node's own part of a device is not lent to another node
+    is_own = own_too and sources == (target,)  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
         raise InvalidAmount(
             f"{body['amount']} GPUs: GPUs are lent as whole devices",
@@ -153,7 +166,7 @@ def make_ask(
             "Several kinds together cannot be transferred",
             try_next="Use --delivery reserve, or request each kind separately.",
         )
-    if source is not None and source == target and not own_too:
+    if target in sources and not own_too:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
     if moves_totals and kind == GPU:
         raise InvalidRequest(
@@ -168,7 +181,8 @@ def make_ask(
         units=units,
         priority=AllocationPriority.parse(body.get("priority", AllocationPriority.NORMAL)),
         duration_s=DEFAULT_DURATION_S if duration is None else seconds("duration", duration),
-        source=source,
+        sources=sources,
+        max_sources=_max_sources(body, sources, has_along=bool(more)),
         delivery=delivery,
         grace_s=None if grace is None else grace_period(grace, longest_grace_s),
         on_grace_end=None if on_grace_end is None else one_of("--on-grace-end", OnGraceEnd, on_grace_end),
@@ -185,6 +199,22 @@ def make_ask(
 def _stated(body: Mapping[str, object]) -> dict[str, Any]:
     """The terms that a request states, by field; a term that is not given, or null, has its default."""
     return {name: check(body[name]) for name, check in STATED.items() if body.get(name) is not None}
+
+
+def _sources(body: "RequestedBoost") -> tuple[NodeName, ...]:
+    """The nodes that may lend, as the request names them, each once."""
+    one = body.get("source_node")
+    return tuple(dict.fromkeys((*([] if one is None else [one]), *(body.get("source_nodes") or ()))))
+
+
+def _max_sources(body: "RequestedBoost", sources: tuple[NodeName, ...], *, has_along: bool) -> int:
+    """How many lenders the request allows. What several kinds or a program need comes from one."""
+    given = body.get("max_sources")
+    if given is not None and not is_whole(given, 1, MOST_SOURCES):
+        raise InvalidRequest(f"The number of lenders must be a whole number from 1 to {MOST_SOURCES}, not {given!r}")
+    if has_along or body.get("purpose", Purpose.BOOST) != Purpose.BOOST:
+        return 1
+    return min(MOST_SOURCES if given is None else int(given), len(sources) or MOST_SOURCES)
 
 
 def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...]:

@@ -180,6 +180,10 @@ class ResourceVector(Mapping[str, int]):
         kinds = dict.fromkeys(BUILT_IN) | dict.fromkeys(sorted(self._units))
         return {k: amount_of(k, self[k]) for k in kinds}
 
+    def to_shown(self) -> dict[str, float | int]:
+        """For JSON: only what there is of each kind."""
+        return {kind: amount_of(kind, units) for kind, units in sorted(self._units.items())}
+
     def __getitem__(self, kind: str) -> int:
         return self._units.get(kind, 0)
 

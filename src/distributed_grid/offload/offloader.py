@@ -146,7 +146,7 @@ class Offloading:
         The owner of that node may end the process, but may not read its output.
         """
         one = self.processes.find(prefix)
-        check_change(self._p, asker, replace(owned_offload(one), lender=None), "read the log of")
+        check_change(self._p, asker, replace(owned_offload(one), lenders=()), "read the log of")
         try:
             piece = await threads.READING.run(self._control.runners.read, one.id, begin)
         except (RunnerGone, TimeoutError):

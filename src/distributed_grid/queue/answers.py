@@ -33,10 +33,10 @@ async def plan_answer(p: EngineContext, queue: Queue, ask: Ask) -> Plan:
     await queue.check_open()
     outlook = await _outlook(p, queue, ask)
     unseen_s = (p.last_change + VIEW_LAG - p.now()).total_seconds()
-    if outlook.grant is None and unseen_s > 0:  # a request would not be refused by a view that may be old, either
+    if not outlook.grants and unseen_s > 0:  # a request would not be refused by a view that may be old, either
         await asyncio.sleep(unseen_s)
         outlook = await _outlook(p, queue, ask)
-    if outlook.grant is not None:
+    if outlook.grants:
         await p.check_writable()  # a request is written first: an unwritable disk refuses both
     return plan_dict(outlook, p.now())
 
@@ -47,7 +47,7 @@ async def _outlook(p: EngineContext, queue: Queue, ask: Ask) -> Outlook:
     return look_ahead(
         ask,
         nodes,
-        p.ledger.snapshot(),
+        p.ledger.parts(),
         p.ledger.usage,
         p.sharing.waiting.values(),
         p.sharing.accounts,

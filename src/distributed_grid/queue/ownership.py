@@ -22,20 +22,20 @@ from distributed_grid.queue.service import BoostService
 
 def check_change(p: EngineContext, caller: Principal, thing: Owned, doing: str) -> None:
     """Raise `NotOwner` unless the caller may change this. `doing`: what the caller wants, for the audit log."""
-    with _refusals_noted(p, caller, doing, node=thing.lender):
-        check_may_change(caller, thing, p.config.owners_of(thing.lender))
+    with _refusals_noted(p, caller, doing, node=next(iter(thing.lenders), None)):
+        check_may_change(caller, thing, p.config.owners_of(*thing.lenders))
 
 
 def seen_by(p: EngineContext, caller: Principal) -> Callable[[Lease], bool]:
     """Which leases a caller may see."""
-    return lambda lease: may_see(caller, owned_lease(lease), p.config.owners_of(lease.source))
+    return lambda lease: may_see(caller, owned_lease(lease), p.config.owners_of(*lease.sources))
 
 
 def own_boost(p: EngineContext, caller: Principal, boost_id: str, doing: str) -> Lease:
     """The boost with this id, or the only one whose id starts with it, if the caller may change it."""
     lease = p.ledger.find(boost_id, seen_by(p, caller))
     with _refusals_noted(p, caller, doing, lease=lease):
-        check_may_change(caller, owned_lease(lease), p.config.owners_of(lease.source))
+        check_may_change(caller, owned_lease(lease), p.config.owners_of(*lease.sources))
     return lease
 
 

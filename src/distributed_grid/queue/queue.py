@@ -166,14 +166,15 @@ class Queue:
     @property
     def expected_sources(self) -> dict[str, NodeName]:
         """The expected source of each waiting request."""
-        return {each.waiting.id: each.expected_source for each in self._verdicts.values() if each.expected_source}
+        alone = (each for each in self._verdicts.values() if len(each.expected_sources) == 1)
+        return {each.waiting.id: each.expected_sources[0] for each in alone}
 
     def _plan(self, queue: Iterable[Waiting], nodes: NodeTable, explain: Container[str]) -> tuple[Verdict, ...]:
         p = self._p
         return plan_queue(
             queue,
             nodes,
-            p.ledger.snapshot(),
+            p.ledger.parts(),
             p.ledger.usage,
             rules_of_one_look(p),
             p.now(),
@@ -204,6 +205,7 @@ class Queue:
     async def round(self) -> None:
         """1 look, 2 decide, 3 grant, 4 reclaim what yields, 5 end requests whose time is over."""
         p = self._p
+        await self._drop_moot()
         nodes = await p.look_to_decide()
         charge(p)
         if self.tasks is not None:
@@ -215,9 +217,9 @@ class Queue:
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
         # There is no await from the look to here: no other request can have taken what the plan found.
         begun = [
-            (v.waiting, begin_grant(p, v.grant, nodes, v.waiting.id))
+            (v.waiting, begin_grant(p, v.grants, nodes, v.waiting.id))
             for v in verdicts
-            if v.grant is not None and (self.tasks is None or self.tasks.may_have(v.waiting, v.grant.source))
+            if v.grants and (self.tasks is None or self.tasks.may_have(v.waiting, v.grants[0].source))
         ]
         changed = [self._reclaim(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
         if any(changed):
@@ -272,6 +274,21 @@ class Queue:
         """Let it wait on as it is now, unless it waits no more."""
         if waiting.id in self._p.sharing.waiting:
             self._p.sharing.waiting[waiting.id] = waiting
+
+    async def _drop_moot(self) -> None:
+        """Drop requests that would replace a lost part of a boost that has ended since."""
+        p = self._p
+        moot = [each for each in p.sharing.waiting.values() if each.ask.joins and not self._is_active(each.ask.joins)]
+        for waiting in moot:
+            self._drop(waiting.id)
+            message = f"{waiting.ask.describe()}: the boost {waiting.ask.joins[:8]} has ended"
+            p.journal.note("unqueued", message, request_id=waiting.id)
+        if moot:
+            await p.commit_sharing()
+
+    def _is_active(self, lease_id: str) -> bool:
+        lease = self._p.ledger.get(lease_id)
+        return lease is not None and not lease.is_winding_down
 
     async def _let_go(self, now: datetime, nodes: NodeTable) -> None:
         over = [each for each in self._p.sharing.waiting.values() if each.is_over(now)]

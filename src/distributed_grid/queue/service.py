@@ -30,7 +30,6 @@ from distributed_grid.leases.release import (
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.model.lease_changes import RenewalUndone, Renewed, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
-from distributed_grid.model.plans import Grant
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.times import stamp
 from distributed_grid.model.validators import grace_period, seconds
@@ -116,7 +115,9 @@ class BoostService:
             plan = make_plan(p, ask, nodes)
         except _UNKNOWN_NAME:
             return None
-        return await carry_out(p, begin_grant(p, plan, nodes), _GROUP_AT_ONCE_S) if isinstance(plan, Grant) else None
+        if not isinstance(plan, tuple):
+            return None
+        return await carry_out(p, begin_grant(p, plan, nodes), _GROUP_AT_ONCE_S)
 
     # -- waiting without a connection -----------------------------------------------------------------------
 
@@ -263,5 +264,5 @@ class BoostService:
         return lease
 
     def boosts(self, target: str | None = None) -> list[Lease]:
-        found = [lease for lease in self._p.ledger if target is None or target in (lease.target, lease.source)]
+        found = [lease for lease in self._p.ledger if target is None or target in (lease.target, *lease.sources)]
         return sorted(found, key=lambda lease: (lease.allocated_at, lease.id))

@@ -165,7 +165,7 @@ class ActionRunner:
         for victim in action.victims:
             if (lease := self._p.ledger.active(victim)) is not None:
                 why, ending = f"its lender needs it: {action.reason}", by_policy(self._p, EndCause.LENDER)
-                reclaim(self._p, lease, why, ending, units=action.takes.get(lease.id))
+                reclaim(self._p, victim, why, ending, units=action.takes.get(victim.id))
                 self._note("relieve", f"reclaims {lease.describe()} for {action.node}", action.reason, lease)
         await self._done()
 
@@ -242,7 +242,7 @@ class Rebalancing:
             snapshots=collector.snapshots(),
             pressed=collector.pressed,
             demand=collector.demand,
-            leases=p.ledger.snapshot(),
+            leases=p.ledger.parts(),
             usage=p.ledger.usage,
             thresholds=collector.thresholds,
             numbers=numbers(p),

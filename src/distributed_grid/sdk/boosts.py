@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -29,7 +29,7 @@ from distributed_grid.sdk.backend import Backend, Connected
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
-    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostRequest, ReleaseRequest
+    from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostPart, BoostRequest, ReleaseRequest
 
 __all__ = ["ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
 
@@ -165,6 +165,10 @@ class ResourceBoostRequest:
     """If no other node can lend it, it may be reserved on the target itself."""
     ends_with: str | None = None
     """A Ray process, by its `ray.get_runtime_context().get_worker_id()`. The boost ends when that process is gone."""
+    sources: Sequence[str] = ()
+    """The only nodes that may lend it, together with `preferred_source`."""
+    max_sources: int | None = None
+    """How many nodes may lend it together if no single node can; None: as many as it takes."""
     reclaim_url: str | None = None
     """The URL to notify before the boost is reclaimed."""
     on_reclaim: OnReclaim | None = None
@@ -180,6 +184,8 @@ class ResourceBoostRequest:
             priority=str(self.priority),
             duration_seconds=self.duration_seconds,
             source_node=self.preferred_source,
+            source_nodes=list(self.sources) or None,
+            max_sources=self.max_sources,
             delivery=self.delivery,
             grace_seconds=self.grace_seconds,
             on_grace_end=self.on_grace_end,
@@ -223,6 +229,8 @@ class ResourceBoost:
     """Why it is being returned, by whom, for whom and by when, as in the API's JSON."""
     programs: tuple[str, ...] = ()
     """The programs that `grid run` and `grid boost shell` run in it."""
+    parts: tuple[BoostPart, ...] = ()
+    """What each of several lenders lends, as in the API's JSON; empty if there is only one."""
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -237,6 +245,7 @@ class ResourceBoost:
             "placement_group_id": data["placement_group"],
             "warnings": tuple(data["warnings"]),
             "programs": tuple(data["programs"]),
+            "parts": tuple(data["parts"]),
         }
         known = {each.name for each in fields(cls)}
         return cls(**{key: value for key, value in data.items() if key in known} | read)  # type: ignore[arg-type]
@@ -266,7 +275,7 @@ class ResourceBoost:
             return {"label_selector": selector_of(self.target_node if is_moved else self.source_node)} | more
         from distributed_grid.execution.groups import inside
 
-        return {"scheduling_strategy": inside(self.placement_group_id)} | more
+        return {"scheduling_strategy": inside(self.placement_group_id, is_divided=bool(self.parts))} | more
 
 
 class ResourceBoostManager(Connected):

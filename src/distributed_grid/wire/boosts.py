@@ -21,7 +21,16 @@ class RequestedBounds(TypedDict):
 
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="Default 3600")]]
-    source_node: NotRequired[Name | None]
+    source_node: NotRequired[Annotated[Name | None, Field(description="The only node that may lend it")]]
+    source_nodes: NotRequired[
+        Annotated[list[Name] | None, Field(max_length=64, description="The only nodes that may lend it, together")]
+    ]
+    max_sources: NotRequired[
+        Annotated[
+            int | None,
+            Field(description="How many nodes may lend it together if no single node can; default 64"),
+        ]
+    ]
     delivery: NotRequired[Annotated[Word | None, Field(description="transfer, reserve or auto")]]
 
 
@@ -155,9 +164,19 @@ class BoostTerms(TypedDict):
     label: Annotated[str, Field(description="What runs in it")]
 
 
+class BoostPart(TypedDict):
+    """What one of several lenders lends of a boost."""
+
+    source_node: str
+    amount: float | int
+    resources: Amounts
+    reason: Annotated[str, Field(description="Why this lender, and why so much")]
+
+
 class Boost(BoostTerms):
     boost_id: str
-    source_node: str
+    source_node: Annotated[str, Field(description="The lender; of several, the first")]
+    parts: Annotated[list[BoostPart], Field(description="What each lender lends; empty if there is only one")]
     target_node: str
     resource_type: str
     amount: float | int

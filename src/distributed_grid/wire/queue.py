@@ -5,7 +5,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from distributed_grid.wire.boosts import Boost, PlannedRequest, RequestedBoost
+from distributed_grid.wire.boosts import Boost, BoostPart, PlannedRequest, RequestedBoost
 from distributed_grid.wire.values import Amount, request
 
 
@@ -79,6 +79,7 @@ class Victim(TypedDict):
 
 class PlannedPreemption(TypedDict):
     source_node: str
+    parts: Annotated[list[BoostPart], Field(description="What each lender would lend; empty if there is only one")]
     reason: str
     takes_own: Annotated[bool, Field(description="True if the request is within its team's guarantee")]
     delivery: str
@@ -102,6 +103,7 @@ class Plan(TypedDict):
     fits: Annotated[bool, Field(description="Whether it would be granted now, without preemption")]
     summary: str
     source_node: str | None
+    parts: Annotated[list[BoostPart], Field(description="What each lender would lend; empty if there is only one")]
     delivery: str | None
     delivery_reason: str | None
     warnings: list[str]

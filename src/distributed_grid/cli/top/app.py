@@ -19,7 +19,7 @@ from distributed_grid.cli.output import clock, quantity, readable
 from distributed_grid.cli.plan import why_view
 from distributed_grid.cli.resource_sharing import queue_view, sharing_view
 from distributed_grid.cli.role_runs_view import runs_view
-from distributed_grid.cli.tables import boost_card
+from distributed_grid.cli.tables import boost_card, lenders
 from distributed_grid.cli.top.dialogs import BoostForm, Confirm, Help, error_text
 from distributed_grid.cli.top.feed import EVERY_S, Feed, Seen, in_background
 from distributed_grid.cli.top.overview import Overview
@@ -177,9 +177,7 @@ class TopApp(App[None]):
         if boost is None:
             return
         self._feed.hurry()
-        self.notify(
-            f"{_what(boost)} from {boost['source_node']} to {boost['target_node']}: {boost['state']}", markup=False
-        )
+        self.notify(f"{_what(boost)} from {lenders(boost)} to {boost['target_node']}: {boost['state']}", markup=False)
         for warning in boost["warnings"]:
             self.notify(warning, severity="warning", markup=False)
 
@@ -190,7 +188,7 @@ class TopApp(App[None]):
             return
         question = (
             f"Release boost {boost['boost_id'][:8]}?\n"
-            f"{_what(boost)} of {boost['source_node']} will be taken from {boost['target_node']}."
+            f"{_what(boost)} of {lenders(boost)} will be taken from {boost['target_node']}."
         )
 
         def answered(yes: bool | None) -> None:

@@ -21,7 +21,7 @@ from distributed_grid.cli.columns import Canvas, Column, Fitted, Form, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
 from distributed_grid.cli.output import clock, labelled
 from distributed_grid.cli.resource_sharing import waiting_lines
-from distributed_grid.cli.tables import HELD, STATES, bold, ends_at, is_held, leases_of_programs
+from distributed_grid.cli.tables import HELD, STATES, bold, ends_at, is_held, leases_of_programs, lenders
 from distributed_grid.cli.top.feed import Seen, attempt
 from distributed_grid.errors import GridError
 from distributed_grid.model.endings import why_it_ends
@@ -46,7 +46,7 @@ def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Co
     return {
         "ends": Column.of("Ends in", ends, right=True),
         "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
-        "source": Column.of("From", [str(boost["source_node"]) for boost in boosts]),
+        "source": Column.of("From", [lenders(boost) for boost in boosts]),
         "target": Column.of("To", [str(boost["target_node"]) for boost in boosts]),
         "state": Column.of("State", [str(boost["state"]) for boost in boosts]),
         "delivery": Column.of("Delivery", [str(boost["delivery"]) for boost in boosts]),

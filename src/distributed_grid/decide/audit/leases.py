@@ -115,7 +115,7 @@ def _about_its_group(lease: Lease, named: list[AuditedGroup]) -> Iterator[Findin
     elif own.id != lease.held_by:
         kind, to_do = Code.GROUP_DIFFERS, "No action needed: grid records the present one within seconds."
         detail = f"{lease.describe()}: a different {what} than the one in the ledger has its name"
-    elif own.resources != lease.resources or own.node not in (None, lease.source):
+    elif own.resources != lease.resources or own.node not in (None, *lease.sources):
         kind = Code.GROUP_DIFFERS
         detail = f"{lease.describe()}: its {what} holds {own.resources.describe()}{_on(own)}"
         to_do = f"Release it and request it again: grid boost release {short}"

@@ -39,13 +39,13 @@ class Bounds:
 
 
 class Standing:
-    """The leases that move capacity, by node and kind."""
+    """The leases that move capacity, by node and kind. Of several lenders, each has its own part."""
 
     def __init__(self, facts: AuditFacts) -> None:
         self._now = facts.now
         self._there = {node.name for node in facts.nodes}
         self._by_place: dict[tuple[NodeName, str], list[Lease]] = defaultdict(list)
-        for lease in moved(facts.leases):
+        for lease in moved(part for whole in facts.leases for part in whole.parts):
             for node in {lease.source, lease.target}:
                 self._by_place[node, lease.kind].append(lease)
 
@@ -214,7 +214,7 @@ def _outside(facts: AuditFacts, node: AuditedNode, kind: str, bounds: Bounds, un
         f"work there uses {describe(kind, units)} more than it may: {over}",
         to_do,
         node=node.name,
-        boost_id=bounds.late[0].id if bounds.late else None,
+        boost_id=bounds.late[0].whole_id if bounds.late else None,
         resource_type=kind,
         off_by=units,
         work=work,
@@ -240,7 +240,7 @@ def _marked(node: AuditedNode, kind: str) -> str:
 
 def _leftovers(facts: AuditFacts, node: AuditedNode) -> Iterator[Finding]:
     """Stamps and gates on a node without boosts: the change that they belonged to is over."""
-    if node.marks.others and not any(node.name in (lease.source, lease.target) for lease in facts.leases):
+    if node.marks.others and not any(node.name in (*lease.sources, lease.target) for lease in facts.leases):
         yield Finding(
             Code.MARKER_WITHOUT_LEASE,
             node.name,

@@ -1,12 +1,12 @@
 """How a lease reaches its target: the capacity moves, or it is reserved on the lender; and what that takes."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from distributed_grid.errors import TransfersUnavailable
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Companions, Grant, Rules
+from distributed_grid.model.plans import Companions, Grant, Part, Rules
 from distributed_grid.model.requests import Ask
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, amount_of, describe, scale
 
@@ -150,10 +150,23 @@ class Offer:
         """Whether the target would rather use its own capacity, if it can, than borrow from this lender."""
         return self.ask.own_too and (lender is None or self.rank(self.ask.target) < self.rank(lender))
 
+    def part(self, units: int) -> "Offer":
+        """The same for a part of the request, from one node. What comes along is divided in proportion."""
+        ask = self.ask
+        if units == ask.units:
+            return self
+        along = tuple((kind, -(-amount * units // ask.units)) for kind, amount in ask.along)
+        part = replace(ask, units=units, along=along, max_sources=1)
+        need = lent_resources(part, self.choice.delivery, self.rules.companions)
+        return replace(self, ask=part, need=need)
+
     def from_node(self, source: NodeName) -> Grant:
         choice = self.choice
         warnings = (*choice.warnings, *self._warnings_about(source))
         return Grant(self.ask, source, self.need, choice.delivery, choice.reason, warnings)
+
+    def from_parts(self, parts: Iterable[Part]) -> tuple[Grant, ...]:
+        return tuple(replace(self.part(part.units).from_node(part.source), why_it=part.reason) for part in parts)
 
     def _warnings_about(self, source: NodeName) -> Iterator[str]:
         if source in self.busy:

@@ -11,6 +11,7 @@ from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer, most_within
 from distributed_grid.decide.capacity.devices import device_room
+from distributed_grid.decide.capacity.parts import Room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable, SharingLimits
 from distributed_grid.model.plans import NO_HEADROOM, NO_RULES, Headroom, Refusal, Rules
@@ -105,24 +106,36 @@ def room_when_idle(node: Node, kind: str, headroom: Headroom, *, is_own: bool) -
     return room_of(replace(node, total=node.base), kind, node.base[kind], 0, headroom)
 
 
-def could_when_idle(node: Node, offer: Offer) -> bool:
+def when_idle(node: Node, offer: Offer) -> dict[str, int]:
+    """`room_when_idle` of each kind that is needed."""
     is_own, headroom = node.name == offer.ask.target, offer.rules.headroom
-    return all(units <= room_when_idle(node, kind, headroom, is_own=is_own) for kind, units in offer.need.items())
+    return {kind: room_when_idle(node, kind, headroom, is_own=is_own) for kind in offer.need}
+
+
+def could_when_idle(node: Node, offer: Offer) -> bool:
+    rooms = when_idle(node, offer)
+    return all(units <= rooms[kind] for kind, units in offer.need.items())
 
 
 def most_of(node: Node, offer: Offer, usage: Usage) -> int:
     """How much of the requested kind a node could lend now, in units: the companions must fit, too."""
-    ask, rules = offer.ask, offer.rules
-    is_own = node.name == ask.target
-    rooms = {
-        kind: max(0, own_room(node, kind, usage) if is_own else room(node, kind, usage, rules.headroom))
-        for kind in offer.need
-    }
-    most = most_within(ask, offer.choice.delivery, rules.companions, rooms)
-    if ask.kind == GPU:
-        most = min(most, device_room(node, own_room(node, GPU, usage), ask.units))
+    ask = offer.ask
+    most = most_within(ask, offer.choice.delivery, offer.rules.companions, room_now(node, offer, usage).rooms)
     # A request for whole GPUs is offered no part of one.
     return most - most % scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else most
+
+
+def room_now(node: Node, offer: Offer, usage: Usage) -> Room:
+    """What a node has room for now of all that a request needs."""
+    ask, headroom = offer.ask, offer.rules.headroom
+    is_own = node.name == ask.target
+    rooms = {
+        kind: max(0, own_room(node, kind, usage) if is_own else room(node, kind, usage, headroom))
+        for kind in offer.need
+    }
+    if GPU in rooms:
+        rooms[GPU] = min(rooms[GPU], device_room(node, own_room(node, GPU, usage), offer.need[GPU]))
+    return Room(node, rooms)
 
 
 # -- obstacles -------------------------------------------------------------------------------------------------
@@ -175,7 +188,7 @@ def never(node: Node, offer: Offer) -> RefusalCode | None:
     is_own = node.name == ask.target
     if is_own and not (ask.own_too and not offer.is_transfer):
         return RefusalCode.IS_TARGET
-    if ask.source is not None and node.name != ask.source:
+    if ask.sources and node.name not in ask.sources:
         return RefusalCode.NOT_THE_SOURCE
     if offer.ranks is not None and node.name not in offer.ranks:
         return RefusalCode.RULED_OUT
@@ -199,14 +212,19 @@ def obstacle(node: Node, offer: Offer, usage: Usage) -> tuple[RefusalCode, str] 
     ask = offer.ask
     if (code := never(node, offer)) is not None:
         return code, ask.kind
-    if offer.is_transfer and usage.moved_in(node.name, ask.kind):
+    if is_borrowing(node, offer, usage):
         return RefusalCode.IS_BORROWING, ask.kind
     return lacking(node, offer.need, usage, offer.rules.headroom, is_own=node.name == ask.target)
 
 
+def is_borrowing(node: Node, offer: Offer, usage: Usage) -> bool:
+    """Whether the node borrows what it would transfer: it then lends none of that kind."""
+    return offer.is_transfer and usage.moved_in(node.name, offer.ask.kind) > 0
+
+
 def can_lend(node: Node, offer: Offer, usage: Usage) -> bool:
     """Whether the node can lend, by amounts and by what it borrows itself."""
-    if offer.is_transfer and usage.moved_in(node.name, offer.ask.kind):
+    if is_borrowing(node, offer, usage):
         return False
     return has_room(node, offer.need, usage, offer.rules.headroom, is_own=node.name == offer.ask.target)
 
@@ -253,7 +271,8 @@ def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
         return None
     code, kind = found
     could = min(offer.ask.units, most_of(node, offer, usage)) if code.reason.by_amount else 0
-    facts = NodeFacts(node, usage, offer.rules, kind, offer.need[kind], offer.ask.target, offer.ask.source)
+    named = " or ".join(offer.ask.sources)
+    facts = NodeFacts(node, usage, offer.rules, kind, offer.need[kind], offer.ask.target, named)
     return Refusal(node.name, code, code.message(facts), could)
 
 
@@ -300,7 +319,8 @@ class NodeFacts:
     kind: str = ""
     units: int = 0
     target: NodeName = ""
-    source: NodeName | None = None
+    source: str = ""
+    """The nodes that the request names as lenders, in words."""
     conditions: str = "its node, affinity or anti-affinity excludes it"
 
     def __getitem__(self, fact: str) -> object:

@@ -1,15 +1,25 @@
 """The choice of the lender that is left with the most; and the largest amount that could be lent instead."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import nlargest
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import can_lend, free_of, never, why_not
+from distributed_grid.decide.capacity.feasibility import (
+    can_lend,
+    free_of,
+    is_borrowing,
+    may_lend,
+    never,
+    room_now,
+    why_not,
+)
+from distributed_grid.decide.capacity.parts import Room, divide
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import NO_RULES, Grant, Refused, Rules
+from distributed_grid.model.plans import NO_RULES, Grant, Part, Refused, Rules
 from distributed_grid.model.requests import Ask, command
 from distributed_grid.model.resources import GPU, cut_off, describe, is_given_out, scale, whole
 
@@ -26,6 +36,31 @@ def plan_grant(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES
             return offer.from_node(best)
     refusals = (why_not(node, offer, usage) for node in nodes.values())
     return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
+
+
+def plan_parts(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES) -> tuple[Grant, ...] | Refused:
+    """The same for a request that several nodes may meet together, if no single node can."""
+    plan = plan_grant(ask, nodes, usage, rules)
+    if isinstance(plan, Grant):
+        return (plan,)
+    if plan.team_limit is not None or ask.max_sources < 2:
+        return plan
+    offer = Offer.of(ask, nodes, rules)
+    parts = several_lenders(offer, nodes, usage)
+    return plan if parts is None else offer.from_parts(parts)
+
+
+def several_lenders(offer: Offer, nodes: NodeTable, usage: Usage) -> tuple[Part, ...] | None:
+    """The nodes that can lend this together now, and how much each lends."""
+    if offer.ask.max_sources < 2:
+        return None
+    return divide(offer, rooms_now(offer, nodes, usage))
+
+
+def rooms_now(offer: Offer, nodes: NodeTable, usage: Usage) -> Iterator[Room]:
+    """What each node that may lend a part of this has room for now."""
+    able = (node for node in may_lend(nodes, offer) if not is_borrowing(node, offer, usage))
+    return (room_now(node, offer, usage) for node in able)
 
 
 def best_lender(offer: Offer, lenders: Iterable[Node], usage: Usage) -> NodeName | None:
@@ -76,50 +111,67 @@ def has_it_itself(offer: Offer, target: Node, usage: Usage) -> bool:
 
 
 def counter_offer(refused: Refused) -> str | None:
-    """The largest amount that one node could lend instead, and how the caller requests it; the name breaks ties."""
+    """The largest amount that could be lent instead, and how the caller requests it; the name breaks ties."""
     ask = refused.ask
+    if ask.max_sources > 1 and (offer := _from_several(refused)) is not None:
+        return offer
     best = min(refused.refusals, key=lambda r: (-r.could_lend, r.node == ask.target, r.node), default=None)
     if best is None or best.could_lend <= 0 or best.could_lend >= ask.units:
         return None
     if (units := cut_off(ask.kind, best.could_lend)) == 0:
         return None
-    how = command(replace(ask, units=units, source=best.node)) or "request that amount"
+    how = command(replace(ask, units=units, sources=(best.node,))) or "request that amount"
     return f"{describe(ask.kind, units)} can be lent by {best.node}: {how}"
 
 
-Lender = Callable[[Ask], NodeName | None]
-"""The node that would lend this now."""
+def _from_several(refused: Refused) -> str | None:
+    """The counter-offer of several lenders together; None if no more than one could lend a part."""
+    ask, step = refused.ask, scale(refused.ask.kind) if whole(refused.ask.kind, refused.ask.units) else 1
+    able = sorted((r for r in refused.refusals if r.could_lend >= step), key=lambda r: (-r.could_lend, r.node))
+    parts = [r.could_lend - r.could_lend % step for r in able[: ask.max_sources]]
+    units = cut_off(ask.kind, sum(parts))
+    if len(parts) < 2 or not 0 < units < ask.units:
+        return None
+    how = command(replace(ask, units=units)) or "request that amount"
+    return f"{describe(ask.kind, units)} can be lent by {len(parts)} nodes together: {how}"
+
+
+Lenders = Callable[[Ask], Sequence[NodeName]]
+"""The nodes that would lend this now; none, if it would not be granted."""
 
 
 def largest_now(
-    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, lender_of: Lender | None = None
-) -> tuple[int, NodeName | None]:
-    """The largest amount that would be granted now, in units, and its lender; zero: nothing would be granted.
+    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, lenders_of: Lenders | None = None
+) -> tuple[int, tuple[NodeName, ...]]:
+    """The largest amount that would be granted now, in units, and its lenders; zero: nothing would be granted.
 
-    Whole GPUs, unless the request is for a part of one; other kinds in amounts that people can write. `lender_of` gives
-    the queue's answer where other requests wait.
+    Whole GPUs, unless the request is for a part of one; other kinds in amounts that people can write. `lenders_of`
+    gives the queue's answer where other requests wait.
     """
     step = scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else 1
-    most = max((node.base[ask.kind] for node in nodes.lenders), default=0) // step
+    most = sum(nlargest(ask.max_sources, (node.base[ask.kind] for node in nodes.lenders))) // step
 
     def offer(steps: int) -> Offer:
         return Offer.of(replace(ask, units=steps * step), nodes, rules)
 
-    def lender(steps: int) -> NodeName | None:
+    def lenders(steps: int) -> tuple[NodeName, ...]:
         smaller = offer(steps)
-        if lender_of is not None:
-            return lender_of(smaller.ask)
-        over_limit = why_over_limit(smaller.ask, smaller.need, nodes, usage, rules.teams)
-        return best_lender(smaller, nodes.lenders, usage) if over_limit is None else None
+        if lenders_of is not None:
+            return tuple(lenders_of(smaller.ask))
+        if why_over_limit(smaller.ask, smaller.need, nodes, usage, rules.teams) is not None:
+            return ()
+        if (one := best_lender(smaller, nodes.lenders, usage)) is not None:
+            return (one,)
+        return tuple(part.source for part in several_lenders(smaller, nodes, usage) or ())
 
     # `auto` transfers what the target's machine can carry and reserves larger amounts. Each delivery has a largest
     # amount of its own, so each is searched separately.
     transfers = bisect_left(range(1, most + 1), True, key=lambda steps: not offer(steps).is_transfer)
     for amounts in (range(transfers + 1, most + 1), range(1, transfers + 1)):
-        if granted := bisect_left(amounts, True, key=lambda steps: lender(steps) is None):
+        if granted := bisect_left(amounts, True, key=lambda steps: not lenders(steps)):
             units = cut_off(ask.kind, amounts[granted - 1] * step)
             if not is_given_out(ask.kind, units):
                 units -= units % scale(GPU)
-            if units and (source := lender(units // step)) is not None:
-                return units, source
-    return 0, None
+            if units and (sources := lenders(units // step)):
+                return units, sources
+    return 0, ()

@@ -1,6 +1,6 @@
 """Slots: when and on which node a request can have what it asks for, without delaying requests ahead of it."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend
 from distributed_grid.decide.capacity.lending import Preference, preference
+from distributed_grid.decide.capacity.parts import divide
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import LeaseEnds
 from distributed_grid.decide.capacity.snapshot import Snapshot
@@ -16,15 +17,28 @@ from distributed_grid.decide.capacity.timeline import CommonPool, NodeCalendar, 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Headroom
+from distributed_grid.model.plans import Headroom, Part
 from distributed_grid.model.resources import ResourceVector
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    source: NodeName
+    parts: tuple[Part, ...]
     begin: datetime
     end: datetime
+
+    @classmethod
+    def of(cls, offer: Offer, parts: tuple[Part, ...], begin: datetime) -> "Slot":
+        return cls(parts, begin, begin + timedelta(seconds=offer.ask.duration_s))
+
+    @classmethod
+    def on(cls, source: NodeName, offer: Offer, begin: datetime) -> "Slot":
+        """All of it on one node."""
+        return cls.of(offer, (Part(source, offer.ask.units),), begin)
+
+    @property
+    def sources(self) -> tuple[NodeName, ...]:
+        return tuple(part.source for part in self.parts)
 
 
 class CapacityTimeline:
@@ -66,16 +80,18 @@ class CapacityTimeline:
         """
         begin = since or self._now
         place = self._on_one_node(offer, until, known, begin)
-        soonest_from = None if place is None or place.begin > begin else place.source
+        soonest_from = None if place is None or place.begin > begin else place.sources[0]
         if offer.prefers_own_to(soonest_from) and self._has_it_itself(offer):
-            return Slot(offer.ask.target, begin, begin + timedelta(seconds=offer.ask.duration_s))
+            return Slot.on(offer.ask.target, offer, begin)
+        if offer.ask.max_sources > 1 and (place is None or place.begin > begin):
+            return self._on_several_nodes(offer, until if place is None else place.begin, begin) or place
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
         """Whether the target has the capacity itself now, and no request ahead has a later slot on that node."""
         name = offer.ask.target
         return self.present.has_it_itself(offer) and not any(
-            place.source == name and place.begin > self._now for _, place in self._taken
+            name in place.sources and place.begin > self._now for _, place in self._taken
         )
 
     def _on_one_node(
@@ -86,23 +102,58 @@ class CapacityTimeline:
         `known` is the node of the request's previous slot. The request stays there if that node is as early as any
         other. Otherwise, what requests behind it have taken since would move it, and with it the requests after it.
         """
-        lasts = timedelta(seconds=offer.ask.duration_s)
         if not self._has_promises:
             source = self.present.lender(offer, known, lasting=since > self._now)
             if source is not None:
-                return Slot(source, since, since + lasts)
+                return Slot.on(source, offer, since)
         while until is None or since <= until:
             found = self._on_nodes(offer, since, until, known)
             if found is None:
                 return None
             begin, source = found
-            turns = (self.team_turn(offer, begin), self._pool_turn(offer, begin), self._borrowing_turn(offer, begin))
-            if None in turns:
+            turn = self._turn(offer, begin)
+            if turn is None:
                 return None
-            since = max(turn for turn in turns if turn is not None)
-            if since == begin:
-                return Slot(source, begin, begin + lasts)
+            if turn == begin:
+                return Slot.on(source, offer, begin)
+            since = turn
         return None
+
+    def _on_several_nodes(self, offer: Offer, until: datetime | None, since: datetime) -> Slot | None:
+        """The first slot on several nodes together, which begins before `until`, if given.
+
+        More and more comes back as leases end. Where a slot of a request ahead takes it again, the search may find a
+        later moment than the first.
+        """
+        if not self._has_promises and since == self._now and (now := self.present.several_lenders(offer)) is not None:
+            return Slot.of(offer, now, since)
+        number, lasts = self._number(offer.rules.headroom), timedelta(seconds=offer.ask.duration_s)
+        calendars = [self._calendar(node) for node in may_lend(self._nodes, offer)]
+        later = {time for calendar in calendars for time in calendar.times}
+
+        def parts_at(begin: datetime) -> tuple[Part, ...] | None:
+            return divide(offer, (calendar.room(offer, number, begin, lasts) for calendar in calendars))
+
+        while until is None or since < until:
+            if (parts := parts_at(since)) is None:
+                times = sorted(time for time in later if since < time and (until is None or time < until))
+                index = bisect_left(times, True, key=lambda time: parts_at(time) is not None)
+                if index == len(times):
+                    return None
+                since = times[index]
+                continue
+            turn = self._turn(offer, since)
+            if turn is None:
+                return None
+            if turn == since:
+                return Slot.of(offer, parts, since)
+            since = turn
+        return None
+
+    def _turn(self, offer: Offer, begin: datetime) -> datetime | None:
+        """When teams' limits and earlier loans allow what the nodes have from `begin` on; None: never."""
+        turns = (self.team_turn(offer, begin), self._pool_turn(offer, begin), self._borrowing_turn(offer, begin))
+        return None if None in turns else max(turn for turn in turns if turn is not None)
 
     def _on_nodes(
         self, offer: Offer, since: datetime, until: datetime | None, known: NodeName | None
@@ -113,7 +164,7 @@ class CapacityTimeline:
         """
         number = self._number(offer.rules.headroom)
         ask = offer.ask
-        same = (offer.need, offer.is_transfer, ask.source, ask.nodes, ask.own_too, ask.target, ask.duration_s, number)
+        same = (offer.need, offer.is_transfer, ask.sources, ask.nodes, ask.own_too, ask.target, ask.duration_s, number)
         earliest = self._not_before.get(same, self._now)
         if earliest is None or (until is not None and earliest > until):
             return None
@@ -151,7 +202,7 @@ class CapacityTimeline:
         if self._pool is None:
             self._pool = CommonPool(self._nodes, self._usage, self._ends.all, teams, self._now)
             for taken, place in self._taken:
-                self._pool.take(taken.from_node(place.source), place.begin, place.end)
+                self._pool_takes(taken, place)
         return self._pool.first(offer, since)
 
     def _borrowing_turn(self, offer: Offer, since: datetime) -> datetime:
@@ -170,23 +221,29 @@ class CapacityTimeline:
 
     def take(self, offer: Offer, place: Slot) -> None:
         """Take the slot: requests behind cannot have what it needs."""
-        ask, source = offer.ask, place.source
+        ask = offer.ask
         self._taken.append((offer, place))
         if place.begin <= self._now:
-            self.present.add(offer.from_node(source))
+            for grant in offer.from_parts(place.parts):
+                self.present.add(grant)
         else:
             self._has_promises = True
             self._later_teams.add(ask.team)
-        if source in self._calendars:
-            _enter(offer, place, self._calendars[source])
-        if offer.is_transfer and ask.target in self._calendars:
-            _enter(offer, place, self._calendars[ask.target])
+        for name in {*place.sources, ask.target}:
+            if name in self._calendars:
+                _enter(offer, place, self._calendars[name])
         if ask.team in self._teams:
             self._teams[ask.team].hold(offer.need, place.begin, place.end)
         if self._pool is not None:
-            self._pool.take(offer.from_node(source), place.begin, place.end)
+            self._pool_takes(offer, place)
         if offer.is_transfer:
-            insort(self._departures[source, ask.kind], place.begin)
+            for source in place.sources:
+                insort(self._departures[source, ask.kind], place.begin)
+
+    def _pool_takes(self, offer: Offer, place: Slot) -> None:
+        assert self._pool is not None
+        for grant in offer.from_parts(place.parts):
+            self._pool.take(grant, place.begin, place.end)
 
     def take_for_team(self, offer: Offer, begin: datetime) -> None:
         """Take it from the team's limit only: on the nodes, other requests may go first."""
@@ -240,8 +297,12 @@ class CapacityTimeline:
 
     def comes_back(self, place: Slot, kind: str) -> int:
         """How much of a kind comes back to a slot's node just when the slot begins."""
-        ends = self._ends.on(place.source)
-        return sum(lease.resources[kind] for end, lease in ends if end == place.begin and lease.source == place.source)
+        return sum(
+            lease.resources[kind]
+            for source in place.sources
+            for end, lease in self._ends.on(source)
+            if end == place.begin and lease.source == source
+        )
 
     # -- built on first use -----------------------------------------------------------------------------------
 
@@ -283,7 +344,8 @@ class CapacityTimeline:
 def _enter(offer: Offer, place: Slot, calendar: NodeCalendar) -> None:
     """Enter a slot into a node's calendar, if it concerns that node."""
     ask, name = offer.ask, calendar.node.name
-    if place.source == name:
-        calendar.lend(offer.need, place.begin, place.end, to_itself=ask.target == name)
-    elif offer.is_transfer and ask.target == name:
+    for part in place.parts:
+        if part.source == name:
+            calendar.lend(offer.part(part.units).need, place.begin, place.end, to_itself=ask.target == name)
+    if offer.is_transfer and ask.target == name:
         calendar.borrow(ask.kind, ask.units, place.begin, place.end)

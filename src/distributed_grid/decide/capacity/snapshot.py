@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import obstacle, why_not
-from distributed_grid.decide.capacity.lending import best_lender, has_it_itself
+from distributed_grid.decide.capacity.lending import best_lender, has_it_itself, several_lenders
 from distributed_grid.decide.capacity.quotas import why_over_limit, why_withheld_by_others
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Refusal, Refused, TeamLimit
+from distributed_grid.model.plans import Grant, Part, Refusal, Refused, TeamLimit
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.resources import ResourceVector
 
@@ -148,6 +148,10 @@ class Snapshot(NodeTable):
         if previous is not None and obstacle(previous, offer, self.usage) is None:
             return previous.name
         return best_lender(offer, lenders.values(), self.usage)
+
+    def several_lenders(self, offer: Offer) -> tuple[Part, ...] | None:
+        """The nodes that would lend this together if no other request waited."""
+        return None if self.withheld_by_others(offer) is not None else several_lenders(offer, self, self.usage)
 
     def has_it_itself(self, offer: Offer) -> bool:
         return self.withheld_by_others(offer) is None and has_it_itself(

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import free_devices, most_on
 from distributed_grid.decide.capacity.feasibility import free_of, headroom_of, left_of, within_limit
+from distributed_grid.decide.capacity.parts import Room
 from distributed_grid.decide.capacity.quotas import from_the_common_part, limited
 from distributed_grid.decide.capacity.returns import Ends
 from distributed_grid.decide.capacity.usage import Usage
@@ -41,6 +42,10 @@ class Calendar(Generic[Key]):
 
     def at(self, key: Key, when: datetime) -> int:
         return self._amounts[bisect_right(self.times, when) - 1].get(key, 0)
+
+    def steps(self, begin: datetime, end: datetime) -> slice:
+        """Which of its steps are in force between two moments."""
+        return slice(bisect_right(self.times, begin) - 1, bisect_left(self.times, end))
 
     def first(
         self,
@@ -142,6 +147,20 @@ class NodeCalendar:
         lasts = timedelta(seconds=offer.ask.duration_s)
         return self._calendar.first(needs, lasts, since, until, closed=borrows)
 
+    def room(self, offer: Offer, headroom_no: int, begin: datetime, lasts: timedelta) -> Room:
+        """What the node has room for from `begin` on, for as long as it lasts: the least of any moment."""
+        headroom, is_own = offer.rules.headroom, offer.ask.target == self.node.name
+        if offer.is_transfer and self._calendar.at(("moved in", offer.ask.kind), begin):
+            return Room(self.node, dict.fromkeys(offer.need, 0))
+        steps = self._calendar.steps(begin, begin + lasts)
+        rows = {
+            kind: self._own_rooms(kind) if is_own else self.rooms(kind, headroom, headroom_no) for kind in offer.need
+        }
+        rooms = {kind: max(0, min(row[steps])) for kind, row in rows.items()}
+        if GPU in rooms:
+            rooms[GPU] = min(rooms[GPU], *list(self._device_rooms(offer.need[GPU]))[steps])
+        return Room(self.node, rooms)
+
     def _borrows(self, kind: str) -> list[int]:
         if kind not in self._moved_in:
             self._moved_in[kind] = self._calendar.row(("moved in", kind))
@@ -214,6 +233,11 @@ class NodeCalendar:
         """Drop the cached rows: times and amounts may have changed."""
         self._rooms.clear()
         self._moved_in.clear()
+
+    @property
+    def times(self) -> Sequence[datetime]:
+        """The moments at which something changes, now first."""
+        return self._calendar.times
 
     @property
     def settled_at(self) -> datetime:

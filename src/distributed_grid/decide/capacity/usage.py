@@ -37,9 +37,10 @@ class Usage:
     def count(self, lease: Lease, times: int = 1) -> None:
         """Add a lease, or remove one with `times=-1`; for callers that keep the sums as leases come and go."""
         if lease.holds_capacity:
-            self._count(lease.source, lease.target, lease.team, lease.resources, times)
-            if lease.delivery.moves_totals:
-                self._move(lease.source, lease.target, lease.kind, times * lease.units)
+            for part in lease.shares or (lease,):
+                self._count(part.source, lease.target, lease.team, part.resources, times)
+                if lease.delivery.moves_totals:
+                    self._move(part.source, lease.target, lease.kind, times * part.units)
 
     def promise(self, grant: Grant, times: int = 1) -> None:
         """The same for a grant that is to become a lease."""

@@ -3,7 +3,7 @@
 `model/lease_changes.py` has the changes that are legal; `leases/` carries out what is decided here.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -11,29 +11,40 @@ from typing import Final
 
 from distributed_grid.model.endings import ENDING_S, EndCause, Ending, OnGraceEnd
 from distributed_grid.model.lease_changes import NoticeGiven, Promised, Reclaimed, ReleaseAsked
-from distributed_grid.model.leases import Lease, LeaseState, Notice
+from distributed_grid.model.leases import Lease, LeaseState, Notice, Share
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant
+from distributed_grid.model.requests import Ask
+from distributed_grid.model.resources import total
 
 _NODE_GRACE: Final = timedelta(seconds=2)
 _START_GRACE: Final = timedelta(seconds=30)
 
 
-def lease_from(plan: Grant, lease_id: str, now: datetime, *, grace_s: float, on_grace_end: OnGraceEnd) -> Lease:
-    """The lease that a grant becomes. `grace_s` and `on_grace_end` apply where the request says nothing."""
-    ask = plan.ask
+def lease_from(
+    grants: Sequence[Grant], lease_id: str, now: datetime, *, grace_s: float, on_grace_end: OnGraceEnd
+) -> Lease:
+    """The lease that a grant becomes, or the grants of all its parts together. `grace_s` and `on_grace_end` apply where
+    the request says nothing."""
+    first, ask = grants[0], grants[0].ask
+    shares = [
+        Share(grant.source, grant.ask.units, grant.resources, grant.why_it, number)
+        for number, grant in enumerate(grants, start=1)
+    ]
     return Lease(
         id=lease_id,
-        source=plan.source,
-        resources=plan.resources,
-        delivery=plan.delivery,
-        delivery_reason=plan.delivery_reason,
+        source=first.source,
+        resources=total([grant.resources for grant in grants]),
+        delivery=first.delivery,
+        delivery_reason=first.delivery_reason,
         state=LeaseState.GRANTING,
         allocated_at=now,
         expires_at=now + timedelta(seconds=ask.duration_s),
-        warnings=plan.warnings,
+        warnings=tuple(dict.fromkeys(warning for grant in grants for warning in grant.warnings)),
+        shares=tuple(shares) if len(shares) > 1 else (),
         **ask.terms
         | {
+            "units": sum(grant.ask.units for grant in grants),
             "grace_s": grace_s if ask.grace_s is None else ask.grace_s,
             "on_grace_end": ask.on_grace_end or on_grace_end,
         },
@@ -54,7 +65,7 @@ def is_notice_over(lease: Lease, now: datetime) -> bool:
 def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
     """Whether it is still to be reclaimed because a node is cordoned."""
     is_asked = lease.state is not LeaseState.ACTIVE or lease.notice is not None
-    return not is_asked and not {lease.source, lease.target}.isdisjoint(cordoned)
+    return not is_asked and not {*lease.sources, lease.target}.isdisjoint(cordoned)
 
 
 def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen: bool) -> bool:
@@ -67,9 +78,32 @@ def is_gone(absent_since: datetime, now: datetime, *, began: datetime, was_seen:
 
 
 def is_lost_with(lease: Lease, gone: Collection[NodeName]) -> bool:
-    """Whether it is lost with these nodes. A grant in progress detects the loss itself."""
+    """Whether it is lost with these nodes: without its target, or without all of its lenders. A grant in progress
+    detects the loss itself."""
     is_settled = lease.state not in (LeaseState.LOST, LeaseState.GRANTING)
-    return is_settled and not lease.needed_nodes.isdisjoint(gone)
+    is_homeless = lease.delivery.needs_target and lease.target in gone
+    return is_settled and (is_homeless or all(source in gone for source in lease.sources))
+
+
+def lost_lenders(lease: Lease, gone: Collection[NodeName]) -> tuple[NodeName, ...]:
+    """Of several lenders, those whose parts are lost with these nodes while the rest of the lease remains."""
+    if lease.state is not LeaseState.ACTIVE or is_lost_with(lease, gone):
+        return ()
+    return tuple(source for source in lease.sources if source in gone)
+
+
+def replacement_of(lost: Lease, whole: Lease, now: datetime) -> Ask:
+    """The request that replaces the lost part of a lease, for as long as the lease lasts.
+
+    Its own lenders do not lend it more: what they could give was in the grant.
+    """
+    left_s = max(1.0, (whole.expires_at - now).total_seconds())
+    return replace(Ask.again(lost), joins=whole.id, duration_s=left_s, delivery=str(whole.delivery))
+
+
+def may_join(lease: Lease, whole: Lease | None) -> bool:
+    """Whether a lease can become a part of the one that it is for."""
+    return lease.state is LeaseState.ACTIVE and whole is not None and whole.state is LeaseState.ACTIVE
 
 
 # -- release and reclaim ---------------------------------------------------------------------------------------
@@ -108,9 +142,17 @@ class Take:
 
 
 def reclaim_of(
-    lease: Lease, units: int | None, reason: str, ending: Ending, now: datetime
+    lease: Lease,
+    units: int | None,
+    reason: str,
+    ending: Ending,
+    now: datetime,
+    *,
+    source: NodeName | None = None,
 ) -> Take | NoticeGiven | Promised | None:
     """What a reclaim of a lease, or of `units` of it, does. None: nothing that is not done already.
+
+    `source`: of several lenders, the one that needs it.
 
     A holder with a reclaim hook gets a notice first, and half of its grace period to give the amount up by itself. A
     lease that winds down anyway keeps its reason and its deadline, and is promised from now on.
@@ -123,13 +165,11 @@ def reclaim_of(
     wanted = could_come(lease, units)
     if lease.reclaim_hook is None or lease.grace_s <= 0:
         return Take(wanted)
-    if lease.notice is None:
-        notice = Notice(wanted, reason, now, now + timedelta(seconds=lease.grace_s / 2))
-    elif lease.notice.units < wanted:  # a larger notice gives the holder no more time
-        notice = replace(lease.notice, units=wanted, reason=reason)
-    else:
+    given = lease.notice or Notice(0, reason, now, now + timedelta(seconds=lease.grace_s / 2))
+    notice = replace(given, units=wanted) if source is None else given.also_for(source, wanted)
+    if notice.units <= given.units:  # a larger notice gives the holder no more time
         return None
-    return NoticeGiven(notice, ending)
+    return NoticeGiven(replace(notice, reason=reason), ending)
 
 
 def could_come(lease: Lease, units: int | None) -> int:
@@ -137,6 +177,11 @@ def could_come(lease: Lease, units: int | None) -> int:
     if units is None or not lease.delivery.can_split:
         return lease.units
     return max(1, min(units, lease.units))
+
+
+def could_split_off(whole: Lease, part: Lease) -> bool:
+    """Whether the part of one of several lenders can be reclaimed alone."""
+    return whole.delivery.can_split and whole.state is LeaseState.ACTIVE and part.units < whole.units
 
 
 def may_have_grace(lease: Lease, grace_s: float) -> bool:

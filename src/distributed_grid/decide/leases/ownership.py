@@ -1,7 +1,7 @@
 """Ownership: what a caller may change, and the highest priority that it may request. All such checks are here.
 
 A lease, a waiting request, a task, a moved process or a run of roles belongs to the caller that asked for it and to
-that caller's team. Others need the scope `admin`, or own the node that lends.
+that caller's team. Others need the scope `admin`, or own every node that lends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distributed_grid.errors import NotOwner, PriorityNotAllowed
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.offload import Offloaded, ProcessFacts
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.principals import GRID, TEAM_PREFIX, Principal, Scope
@@ -34,20 +34,20 @@ class Owned:
     requester: str
     """Empty: no caller asked for it, or its owner is not known."""
     team: str = ""
-    lender: NodeName | None = None
-    """The node whose capacity it holds, where it holds some."""
+    lenders: tuple[NodeName, ...] = ()
+    """The nodes whose capacity it holds, where it holds some."""
 
 
 def owned_lease(lease: Lease) -> Owned:
-    return Owned(f"Boost {lease.id[:8]}", lease.requester, lease.team, lease.source)
+    return Owned(f"Boost {lease.id[:8]}", lease.requester, lease.team, lease.sources)
 
 
 def owned_boost_dict(boost: Boost) -> Owned:
     """A boost that has ended, as the audit log shows it."""
     team = str(boost.get("team") or "")
-    return Owned(
-        f"Boost {str(boost['boost_id'])[:8]}", str(boost.get("requester") or ""), team, boost.get("source_node")
-    )
+    sources = [boost.get("source_node"), *(part["source_node"] for part in boost.get("parts") or ())]
+    lenders = tuple(dict.fromkeys(source for source in sources if source))
+    return Owned(f"Boost {str(boost['boost_id'])[:8]}", str(boost.get("requester") or ""), team, lenders)
 
 
 def owned_request(waiting: Waiting) -> Owned:
@@ -60,7 +60,7 @@ def owned_task(task: ScheduledTask) -> Owned:
 
 
 def owned_offload(one: Offloaded) -> Owned:
-    return Owned(f"The moved process {one.id[:8]}", one.requester, one.team, one.to_node)
+    return Owned(f"The moved process {one.id[:8]}", one.requester, one.team, (one.to_node,))
 
 
 def owned_process(facts: ProcessFacts) -> Owned:
@@ -75,7 +75,7 @@ def owned_run(record: Record) -> Owned:
 
 
 def may_change(caller: Principal, thing: Owned, node_owners: Iterable[str] = ()) -> bool:
-    """Whether the caller owns it, shares its team, owns the node that lends it, or has the scope `admin`.
+    """Whether the caller owns it, shares its team, owns all nodes that lend it, or has the scope `admin`.
 
     The team `default` holds all callers without a team: sharing it makes no team-mates.
     """
@@ -98,7 +98,7 @@ def check_may_change(caller: Principal, thing: Owned, node_owners: Iterable[str]
         return
     could = [thing.requester] if thing.requester and thing.requester != GRID else []
     could += [f"a user of team {thing.team}"] if thing.team not in ("", DEFAULT_TEAM) else []
-    could += [f"an owner of {thing.lender} ({', '.join(owners)})"] if owners else []
+    could += [f"an owner of {in_words(thing.lenders)} ({', '.join(owners)})"] if owners else []
     admin = "use a token with the scope admin."
     owner, you = _named(thing.requester, thing.team), _named(caller.name, caller.team)
     raise NotOwner(

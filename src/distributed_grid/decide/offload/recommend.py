@@ -180,7 +180,7 @@ def ask_for(wanted: OffloadingRecommendation) -> Ask:
         target=wanted.target_node,
         kind=CPU,
         units=round(wanted.cpu * scale(CPU)),
-        source=wanted.destination,
+        sources=() if wanted.destination is None else (wanted.destination,),
         delivery="reserve",
         along=tuple(sorted(along)),
         purpose=Purpose.TASK,

@@ -9,11 +9,12 @@ Where preemption gives an earlier slot, the request gets that one.
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend, never, room_when_idle
+from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend, never, room_when_idle, when_idle
+from distributed_grid.decide.capacity.parts import Room, divide
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
 from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot
@@ -23,8 +24,8 @@ from distributed_grid.decide.queue.claims import Claim, Guarantees, is_overdue, 
 from distributed_grid.decide.queue.preemption import Preemption, foresee_preemption, plan_preemption
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import Grant, Refused, Rules
+from distributed_grid.model.nodes import Node, NodeName, NodeTable, in_words
+from distributed_grid.model.plans import Grant, Part, Refused, Rules
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import MEMORY, amount_of, describe
 from distributed_grid.model.times import minute
@@ -35,10 +36,15 @@ def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int) -> str:
     ask, when = offer.ask, minute(place.begin)
     if comes_back:
         amount = amount_of(ask.kind, comes_back)
-        what = f"{amount} {'comes' if amount == 1 else 'come'} back to {place.source} at {when}"
+        what = f"{amount} {'comes' if amount == 1 else 'come'} back to {in_words(place.sources)} at {when}"
     else:
-        what = f"{place.source} has room at {when}"
+        what = _has_room(place)
     return f"waits for {describe(ask.kind, ask.units)}: {what}" + (f"; {are_ahead(ahead)}" if ahead else "")
+
+
+def _has_room(place: Slot) -> str:
+    have = "has" if len(place.sources) == 1 else "together have"
+    return f"{in_words(place.sources)} {have} room at {minute(place.begin)}"
 
 
 def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: int, now: datetime) -> str:
@@ -47,7 +53,7 @@ def why_others_yield(offer: Offer, place: Slot, preemption: Preemption, ahead: i
     boosts, yields, are = ("1 boost", "yields", "is") if count == 1 else (f"{count} boosts", "yield", "are")
     to = f"to the guarantee of team {ask.team}" if preemption.takes_own else f"to {ask.priority} priority"
     after = f" at {minute(preemption.at)}, after the minimum hold," if preemption.at > now else ","
-    said = f"{boosts} on {preemption.source} {yields} {to}{after} and {are} back by {minute(place.begin)}"
+    said = f"{boosts} on {in_words(preemption.sources)} {yields} {to}{after} and {are} back by {minute(place.begin)}"
     return f"waits for {describe(ask.kind, ask.units)}: {said}" + (f"; {are_ahead(ahead)}" if ahead else "")
 
 
@@ -67,8 +73,7 @@ def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | 
     if expected is None:
         return f"its team's limit: {said}"
     reason = f"its team's limit: {said}; as its leases end, the limit allows it at {minute(turn)}"
-    later = f", and {expected.source} has room at {minute(expected.begin)}" if expected.begin > turn else ""
-    return reason + later
+    return reason + (f", and {_has_room(expected)}" if expected.begin > turn else "")
 
 
 def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) -> str:
@@ -79,6 +84,9 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
     if not able:
         return f"no node lends to {ask.target} now"
     idle = [node.name for node in able if could_when_idle(node, offer)]
+    if not idle and (together := _together_when_idle(offer, able)):
+        it = "it" if ask.kind == MEMORY else "them"
+        return f"waits for {what}: {in_words(together)} together can lend {it} once their own load drops; no estimate"
     if not idle:
         away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
         if away and all(node.alive for node in away):
@@ -88,25 +96,38 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         name = min(rooms, key=lambda name: (-rooms[name], name))
         most = describe(ask.kind, max(0, rooms[name]))
         which = "no connected node" if away else "no node"
-        return f"{which} can ever lend {offer.need.describe()} ({name} can lend the most: {most})"
+        lacking = f"{which} can ever lend {offer.need.describe()}"
+        if ask.max_sources > 1 and len(able) > 1:
+            several = "all" if ask.max_sources >= len(able) else f"any {ask.max_sources}"
+            lacking += f", nor can {several} of them together"
+        return f"{lacking} ({name} can lend the most: {most})"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
     said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
     return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
 
 
 def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
-    """Whether a node could ever lend it: once it is idle, back in the cluster, or no longer cordoned."""
-    return any(_could_ever(node, offer) for node in nodes.values())
+    """Whether nodes could ever lend it: once they are idle, back in the cluster, or no longer cordoned."""
+    able = [node for node in nodes.values() if _may_ever(node, offer)]
+    return any(_could_ever(node, offer) for node in able) or bool(_together_when_idle(offer, able))
+
+
+def _may_ever(node: Node, offer: Offer) -> bool:
+    code = never(node, offer)
+    return (code is None or code.reason.passes) and (node.limits.can_share or node.name == offer.ask.target)
 
 
 def _could_ever(node: Node, offer: Offer) -> bool:
-    is_own = node.name == offer.ask.target
-    code = never(node, offer)
-    if (code is not None and not code.reason.passes) or not (node.limits.can_share or is_own):
-        return False
-    if not node.alive:
-        return True  # its capacity is known once it is back
-    return could_when_idle(node, offer)
+    """The capacity of a node that is away is known once it is back."""
+    return _may_ever(node, offer) and (not node.alive or could_when_idle(node, offer))
+
+
+def _together_when_idle(offer: Offer, nodes: Iterable[Node]) -> tuple[NodeName, ...]:
+    """The nodes that could lend it together with nothing lent and no work of their own; empty if none could."""
+    if offer.ask.max_sources < 2:
+        return ()
+    parts = divide(offer, (Room(node, when_idle(node, offer)) for node in nodes))
+    return tuple(part.source for part in parts or ())
 
 
 def too_far_back(ahead: int) -> str:
@@ -140,19 +161,28 @@ class Verdict:
     waiting: Waiting
     position: int
     """1 is first."""
-    grant: Grant | None = None
-    """The grant, if it is met now."""
+    grants: tuple[Grant, ...] = ()
+    """The grant, or one for each part, if the request is met now."""
     reason: str = ""
     """Why it waits, in words."""
     preemption: Preemption | None = None
     """The leases that yield to it, and when they are reclaimed."""
     expected_start: datetime | None = None
     """None: no estimate."""
-    expected_source: NodeName | None = None
+    expected_sources: tuple[NodeName, ...] = ()
     refused: Refused | None = None
     """For every node, why it does not lend now; None if the request is granted, or no explanation was asked for."""
     is_hopeless: bool = False
     """The request is never met, however long it waits: only another request, or another configuration, helps."""
+
+    @property
+    def grant(self) -> Grant | None:
+        """Of several parts, the first."""
+        return self.grants[0] if self.grants else None
+
+    @property
+    def expected_source(self) -> NodeName | None:
+        return self.expected_sources[0] if self.expected_sources else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,28 +270,29 @@ class QueuePlan:
         ahead = self._placed
         found = self._place(offer, waiting, position, expected_source)
         if isinstance(found, NoPlace):
-            begin, source = (found.expected.begin, found.expected.source) if found.expected else (None, None)
-            verdict = Verdict(waiting, position, None, found.reason, None, begin, source, is_hopeless=found.is_hopeless)
+            begin, sources = (found.expected.begin, found.expected.sources) if found.expected else (None, ())
+            verdict = Verdict(waiting, position, (), found.reason, None, begin, sources, is_hopeless=found.is_hopeless)
         elif isinstance(found, Slot) and found.begin <= self._now:
-            grant = offer.from_node(found.source)
-            return Verdict(waiting, position, grant, f"{found.source} can lend it now", None, self._now, found.source)
+            can = "can" if len(found.parts) == 1 else "together can"
+            reason = f"{in_words(found.sources)} {can} lend it now"
+            return Verdict(waiting, position, offer.from_parts(found.parts), reason, None, self._now, found.sources)
         elif isinstance(found, Slot):
             back = self._places.comes_back(found, waiting.ask.kind)
             reason = why_it_waits(offer, found, back, ahead)
-            verdict = Verdict(waiting, position, None, reason, None, found.begin, found.source)
+            verdict = Verdict(waiting, position, (), reason, None, found.begin, found.sources)
         else:
             place, preemption = found
             reason = why_others_yield(offer, place, preemption, ahead, self._now)
-            verdict = Verdict(waiting, position, None, reason, preemption, place.begin, place.source)
+            verdict = Verdict(waiting, position, (), reason, preemption, place.begin, place.sources)
         return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
 
-    def lender_now(self, ask: Ask) -> NodeName | None:
-        """The node that would lend this now if it came next; nothing is taken."""
+    def lenders_now(self, ask: Ask) -> tuple[NodeName, ...]:
+        """The nodes that would lend this now if it came next; nothing is taken."""
         offer, places = Offer.of(ask, self._nodes, self._rules_for(ask)), self._places
         if places.team_turn(offer, self._now) != self._now:
-            return None
+            return ()
         place = places.first(offer, until=self._now)
-        return None if place is None else place.source
+        return () if place is None or place.begin > self._now else place.sources
 
     def _place(
         self, offer: Offer, waiting: Waiting, position: int, expected_source: NodeName | None
@@ -287,7 +318,7 @@ class QueuePlan:
             places.take(offer, place)
             self._placed += place.begin > now
             if place.begin > now:
-                self._soon.append((place.begin, offer.from_node(place.source)))
+                self._soon += ((place.begin, grant) for grant in offer.from_parts(place.parts))
             return place
         if is_too_far_back:
             return NoPlace(too_far_back(position - 1))
@@ -333,16 +364,16 @@ class QueuePlan:
             return None
         places, parts = self._places, plan.parts
         undo = places.bring_forward(parts, plan.back_by)
-        found = places.first(offer, known=plan.source)
+        found = places.first(offer, known=plan.sources[0])
         if found is None and not self._placed:
             # It can delay no request ahead. Calendars err towards waiting where an exact answer is expensive.
             begin = max(plan.back_by, self._now + SOON)
-            found = Slot(plan.source, begin, begin + timedelta(seconds=offer.ask.duration_s))
+            found = Slot.of(offer, tuple(Part(grant.source, grant.ask.units) for grant in plan.grants), begin)
         if found is None or (place is not None and found.begin >= place.begin):
             undo()
             return None
         self._given_up += parts
-        self._for_those.append(offer.from_node(found.source))
+        self._for_those += offer.from_parts(found.parts)
         return found, plan
 
     def _grants_ahead(self) -> list[Grant]:

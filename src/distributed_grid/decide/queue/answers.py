@@ -1,6 +1,6 @@
 """Predictions of what would happen to a request, and why: only from the functions that will decide it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -15,7 +15,7 @@ from distributed_grid.decide.queue.admission import NONE_EXPECTED, QueuePlan, Ve
 from distributed_grid.decide.queue.claims import Account, ordered
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.leases import Lease
-from distributed_grid.model.nodes import Node, NodeName, NodeTable
+from distributed_grid.model.nodes import Node, NodeName, NodeTable, in_words
 from distributed_grid.model.plans import Grant, Refusal, Rules
 from distributed_grid.model.requests import Ask, Waiting
 from distributed_grid.model.resources import amount_of, describe
@@ -43,7 +43,8 @@ class Outlook:
     """The prediction for a request that is made now."""
 
     ask: Ask
-    grant: Grant | None
+    grants: tuple[Grant, ...]
+    """One for each part; empty if it is not met now."""
     preemption: Preemption | None
     """The leases that yield, if no node can lend it now and preemption brings it forward."""
     expected_start: datetime | None
@@ -52,11 +53,20 @@ class Outlook:
     """How many waiting requests are ahead of it."""
     largest_now: int
     """The largest amount that would be granted now, in units."""
-    largest_source: NodeName | None
+    largest_sources: tuple[NodeName, ...]
     considered: tuple[NodeReason, ...]
     summary: str
     team_limit: str | None = None
     """Why the team may not have it, whichever node would lend."""
+
+    @property
+    def grant(self) -> Grant | None:
+        """Of several parts, the first."""
+        return self.grants[0] if self.grants else None
+
+    @property
+    def largest_source(self) -> NodeName | None:
+        return self.largest_sources[0] if self.largest_sources else None
 
 
 def look_ahead(
@@ -81,36 +91,36 @@ def look_ahead(
     before = [walk.decide(one, number, expected_sources.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
     after = Snapshot(nodes, usage)
     for other in before:
-        if other.grant is not None:
-            after.add(other.grant)
-    largest, largest_source = largest_now(ask, after, after.usage, rules, walk.lender_now if before else None)
+        for grant in other.grants:
+            after.add(grant)
+    largest, largest_sources = largest_now(ask, after, after.usage, rules, walk.lenders_now if before else None)
     verdict = walk.decide(mine, len(upto), explained=True)
     limit = None if verdict.refused is None else verdict.refused.team_limit
     return Outlook(
         ask=ask,
-        grant=verdict.grant,
+        grants=verdict.grants,
         preemption=verdict.preemption,
         expected_start=verdict.expected_start,
         ahead=len(before),
         largest_now=largest,
-        largest_source=largest_source,
+        largest_sources=largest_sources,
         considered=_reasons(verdict, after, rules),
-        summary=_summary(ask, verdict, largest, largest_source),
+        summary=_summary(ask, verdict, largest, largest_sources),
         team_limit=None if limit is None else limit.detail,
     )
 
 
 def considered(
-    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, chosen: NodeName | None = None
+    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, chosen: Collection[NodeName] = ()
 ) -> tuple[NodeReason, ...]:
     """How every node relates to the request. For an existing lease, pass the cluster without it."""
     offer = Offer.of(ask, nodes, rules)
-    return tuple(_reason(node, offer, usage, node.name == chosen) for node in nodes.values())
+    return tuple(_reason(node, offer, usage, chosen) for node in nodes.values())
 
 
 def _reasons(verdict: Verdict, after: Snapshot, rules: Rules) -> tuple[NodeReason, ...]:
-    if verdict.grant is not None:
-        return considered(verdict.grant.ask, after, after.usage, rules, verdict.grant.source)
+    if verdict.grants:
+        return considered(verdict.waiting.ask, after, after.usage, rules, verdict.expected_sources)
     return refused_by(verdict)
 
 
@@ -119,10 +129,14 @@ def refused_by(verdict: Verdict) -> tuple[NodeReason, ...]:
     return () if verdict.refused is None else tuple(_refused(refusal) for refusal in verdict.refused.refusals)
 
 
-def _reason(node: Node, offer: Offer, usage: Usage, is_chosen: bool) -> NodeReason:
+def _reason(node: Node, offer: Offer, usage: Usage, chosen: Collection[NodeName]) -> NodeReason:
+    is_chosen = node.name in chosen
     refusal = why_not(node, offer, usage)
     if refusal is not None and not is_chosen:
         return _refused(refusal)
+    if refusal is not None and len(chosen) > 1:
+        detail = f"it lends a part: no node can lend all of it; {refusal.detail}"
+        return NodeReason(node.name, CHOSEN, detail, refusal.could_lend)
     if refusal is not None:
         return NodeReason(node.name, CHOSEN, f"it is the lender; currently: {refusal.detail}", refusal.could_lend)
     kind = offer.ask.kind
@@ -131,7 +145,11 @@ def _reason(node: Node, offer: Offer, usage: Usage, is_chosen: bool) -> NodeReas
     in_use = (*offer.used_gpus.get(node.name, ()), *(busy for name, busy in offer.busy.items() if name == node.name))
     detail = "; ".join([f"{free}, it can lend {amount_of(kind, could)}", *in_use])
     if is_chosen:
-        why = "it was requested by name" if offer.ask.source else "of the eligible nodes it has the most left"
+        why = (
+            "it was requested by name"
+            if node.name in offer.ask.sources
+            else "of the eligible nodes it has the most left"
+        )
         return NodeReason(node.name, CHOSEN, f"{detail}; {why}", could)
     return NodeReason(node.name, COULD_LEND, detail, could)
 
@@ -140,11 +158,12 @@ def _refused(refusal: Refusal) -> NodeReason:
     return NodeReason(refusal.node, refusal.code, refusal.detail, refusal.could_lend)
 
 
-def _summary(ask: Ask, verdict: Verdict, largest: int, largest_source: NodeName | None) -> str:
+def _summary(ask: Ask, verdict: Verdict, largest: int, largest_sources: tuple[NodeName, ...]) -> str:
     what = ask.describe()
-    if (grant := verdict.grant) is not None:
-        return f"{what}: {grant.source} lends it now ({grant.delivery})"
+    if grants := verdict.grants:
+        lend = "lends it" if len(grants) == 1 else "together lend it"
+        return f"{what}: {in_words(verdict.expected_sources)} {lend} now ({grants[0].delivery})"
     said = [what if verdict.is_hopeless else f"{what}: not now", verdict.reason]
-    if largest_source is not None:
-        said.append(f"{describe(ask.kind, largest)} would fit now, from {largest_source}")
+    if largest_sources:
+        said.append(f"{describe(ask.kind, largest)} would fit now, from {in_words(largest_sources)}")
     return "; ".join(said)

@@ -10,7 +10,8 @@ from typing import Final
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import Together, most_short_of
 from distributed_grid.decide.capacity.feasibility import obstacle
-from distributed_grid.decide.capacity.lending import plan_grant
+from distributed_grid.decide.capacity.lending import plan_grant, rooms_now, several_lenders
+from distributed_grid.decide.capacity.parts import divide
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.returns import coming_back, part_of
 from distributed_grid.decide.capacity.snapshot import Snapshot
@@ -28,7 +29,7 @@ from distributed_grid.decide.queue.victims import LenderPreemption, Standing, fe
 from distributed_grid.model.endings import ENDING_S
 from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.plans import Grant, Rules
+from distributed_grid.model.plans import Grant, Part, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask, Waiting
@@ -40,10 +41,10 @@ from distributed_grid.model.teams import DEFAULT_TEAM, Teams
 class Preemption:
     """Leases that yield so that a request can be met, and the grant that it then gets."""
 
-    source: NodeName
     victims: tuple[Lease, ...]
     """None of them can be left out. The lease that yields first comes first."""
-    grant: Grant
+    grants: tuple[Grant, ...]
+    """What the request gets: from one lender, or a part from each of several."""
     reason: str
     """For the holders that yield."""
     takes_own: bool
@@ -57,6 +58,19 @@ class Preemption:
     def parts(self) -> tuple[Lease, ...]:
         """The leases, or the parts of them, that come back."""
         return tuple(part_of(victim, self.takes[victim.id]) for victim in self.victims)
+
+    @property
+    def grant(self) -> Grant:
+        """Of several parts, the first."""
+        return self.grants[0]
+
+    @property
+    def source(self) -> NodeName:
+        return self.grant.source
+
+    @property
+    def sources(self) -> tuple[NodeName, ...]:
+        return tuple(grant.source for grant in self.grants)
 
     @property
     def back_by(self) -> datetime:
@@ -120,15 +134,90 @@ def plan_preemption(
         standing = Standing(ask, claim, rules, capacity, capacity.usage if held is None else held.without(back))
         plan = _least_harm(standing, able, now)
         if plan is not None and _only_changes_hands(plan):
-            plan = _least_harm(standing, able - {lease.id for lease in leases if _is_like(lease, plan.grant)}, now)
-        return plan
+            plan = _least_harm(standing, able - {lease.id for lease in leases if _is_like(lease, plan.grants[0])}, now)
+    if plan is None and ask.max_sources > 1:
+        plan = _from_several(ask, capacity, rules, numbers, now, claim, able, given_up, held)
+    return plan
+
+
+def _from_several(
+    ask: Ask,
+    capacity: Snapshot,
+    rules: Rules,
+    numbers: PolicyNumbers,
+    now: datetime,
+    claim: Claim,
+    able: Collection[str],
+    given_up: Collection[Lease],
+    held: Usage | None,
+) -> Preemption | None:
+    """Several lenders that can lend it together, and the victims of each, chosen as for a request of its own."""
+    parts = _divided_after(ask, capacity, rules, now, able, given_up)
+    plans: list[Preemption] = []
+    grants: list[Grant] = []
+    with capacity.trying():
+        for part in parts:
+            offer = Offer.of(ask, capacity, rules).part(part.units)
+            alone = replace(offer.ask, sources=(part.source,))
+            gone = (*given_up, *(back for plan in plans for back in plan.parts))
+            plan = plan_preemption(alone, capacity, rules, numbers, now, claim=claim, given_up=gone, held=held)
+            if plan is not None:
+                plans.append(plan)
+            grants.append(offer.from_node(part.source))
+            capacity.add(grants[-1])
+    victims = tuple(victim for plan in plans for victim in plan.victims)
+    if not victims or not _are_met(grants, plans, capacity, rules, now, given_up):
+        return None
+    takes = {lease_id: units for plan in plans for lease_id, units in plan.takes.items()}
+    return Preemption(victims, tuple(grants), _reason(ask, claim), claim.is_guaranteed, now, takes)
+
+
+def _divided_after(
+    ask: Ask, capacity: Snapshot, rules: Rules, now: datetime, able: Collection[str], given_up: Collection[Lease]
+) -> tuple[Part, ...]:
+    """How much each lender would lend: first what it has free, then what the leases hold that may have to yield."""
+    with capacity.trying():
+        capacity.give_back((*coming_back(capacity.leases, now), *given_up))
+        offer = Offer.of(ask, capacity, rules)
+        free = {room.node.name: room.most(offer) for room in rooms_now(offer, capacity, capacity.usage)}
+        if why_over_limit(ask, offer.need, capacity, capacity.usage, rules.teams):
+            return ()
+        capacity.give_back([lease for lease in capacity.leases if lease.id in able])
+        most = divide(offer, rooms_now(offer, capacity, capacity.usage)) or ()
+    units = {part.source: min(part.units, free.get(part.source, 0)) for part in most}
+    missing = ask.units - sum(units.values())
+    for part in most:
+        more = min(missing, part.units - units[part.source])
+        units[part.source] += more
+        missing -= more
+    return tuple(Part(source, amount) for source, amount in units.items() if amount)
+
+
+def _are_met(
+    grants: Collection[Grant],
+    plans: Collection[Preemption],
+    capacity: Snapshot,
+    rules: Rules,
+    now: datetime,
+    given_up: Collection[Lease],
+) -> bool:
+    """Whether every part can be lent once the victims are back."""
+    with capacity.trying():
+        capacity.give_back((*coming_back(capacity.leases, now), *given_up))
+        capacity.give_back([back for plan in plans for back in plan.parts])
+        for grant in grants:
+            offer = Offer.of(grant.ask, capacity, rules)
+            if obstacle(capacity[grant.source], offer, capacity.usage) is not None:
+                return False
+            capacity.add(grant)
+    return True
 
 
 def _only_changes_hands(plan: Preemption) -> bool:
     """Whether the request's own team would give up all that it gets: work would be lost for nothing."""
-    ask, parts = plan.grant.ask, plan.parts
+    ask, parts = plan.grants[0].ask, plan.parts
     gives_all = total([part.resources for part in parts]).covers(ResourceVector(dict(ask.asked)))
-    return gives_all and all(_is_like(part, plan.grant) for part in parts)
+    return gives_all and all(_is_like(part, plan.grants[0]) for part in parts)
 
 
 def _is_like(lease: Lease, grant: Grant) -> bool:
@@ -178,14 +267,24 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
     for lender, must_go, found, preemption in sorted(choices, key=harm):
         victims = trimmed(found, preemption.enough)
         takes = {lease.id: lease.units for lease in must_go} | needed_of(victims, preemption.enough)
-        whole = tuple(by_id[victim.id] for victim in (*must_go, *victims))
-        plan = Preemption(lender, whole, offer.from_node(lender), _reason(ask, claim), claim.is_guaranteed, now, takes)
+        chosen = [by_id[victim.id] for victim in (*must_go, *victims)]
+        others = _parts_that_go_along(chosen, leases)
+        takes |= {lease.id: lease.units for lease in others}
+        whole = (*chosen, *others)
+        plan = Preemption(whole, (offer.from_node(lender),), _reason(ask, claim), claim.is_guaranteed, now, takes)
         with capacity.trying():
             capacity.give_back(plan.parts)
             grant = plan_grant(ask, capacity, capacity.usage, rules)
         if isinstance(grant, Grant) and grant.source == lender:
-            return replace(plan, grant=grant)
+            return replace(plan, grants=(grant,))
     return None
+
+
+def _parts_that_go_along(victims: Collection[Lease], leases: Iterable[Lease]) -> tuple[Lease, ...]:
+    """What other lenders get back, too: a reservation with several lenders comes back whole."""
+    chosen = {victim.id for victim in victims}
+    wholes = {victim.whole_id for victim in victims if victim.id != victim.whole_id and not victim.delivery.can_split}
+    return tuple(lease for lease in leases if lease.whole_id in wholes and lease.id not in chosen)
 
 
 def foresee_preemption(
@@ -353,9 +452,11 @@ def _back_by(lease: Lease, asked_at: datetime) -> datetime:
 
 def _can_be_met(ask: Ask, capacity: Snapshot, rules: Rules) -> bool:
     offer, usage = Offer.of(ask, capacity, rules), capacity.usage
-    return why_over_limit(ask, offer.need, capacity, usage, rules.teams) is None and any(
-        obstacle(node, offer, usage) is None for node in capacity.values()
-    )
+    if why_over_limit(ask, offer.need, capacity, usage, rules.teams) is not None:
+        return False
+    if any(obstacle(node, offer, usage) is None for node in capacity.values()):
+        return True
+    return several_lenders(offer, capacity, usage) is not None
 
 
 def _reason(ask: Ask, claim: Claim) -> str:

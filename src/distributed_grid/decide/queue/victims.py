@@ -5,7 +5,7 @@ A what-if for each lender shows what it could lend if some of its leases came ba
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import Final
 
@@ -99,6 +99,13 @@ def _in_order(candidates: Sequence[Lease], enough: Enough) -> tuple[Lease, ...] 
     return None
 
 
+def _together(one: Lease | None, other: Lease) -> Lease:
+    """The parts of a reservation as one lease, for the claims of its team."""
+    if one is None:
+        return replace(other, id=other.whole_id)
+    return replace(one, units=one.units + other.units, resources=one.resources + other.resources)
+
+
 def trimmed(victims: tuple[Lease, ...], enough: Enough) -> tuple[Lease, ...]:
     """The victims without those that can be left out; the ones that should yield last are spared first."""
     for victim in reversed(victims):
@@ -128,6 +135,11 @@ class LenderPreemption:
         self._standing = standing
         self._lender = lender
         self._must_go = must_go
+        self._wholes: dict[str, Lease] = {}
+        """By id: reservations with several lenders, which come back whole."""
+        for lease in standing.capacity.leases:
+            if lease.id != lease.whole_id and not lease.delivery.can_split:
+                self._wholes[lease.whole_id] = _together(self._wholes.get(lease.whole_id), lease)
         with standing.capacity.trying():
             standing.capacity.give_back(must_go)
             self.short = self._short()
@@ -163,15 +175,16 @@ class LenderPreemption:
         above: dict[tuple[str, str], int] = {}
         taken = []
         for lease in victims:
-            kinds = self._that_matter(lease)
+            whole = self._wholes.get(lease.whole_id, lease)
+            kinds = self._that_matter(whole)
             for kind in kinds:
                 above.setdefault((lease.team, kind), self._above(lease.team, kind))
-            units = may_take(lease, self._standing.claim, {kind: above[lease.team, kind] for kind in kinds})
+            units = may_take(whole, self._standing.claim, {kind: above[lease.team, kind] for kind in kinds})
             if units > 0:
-                part = part_of(lease, units)
-                taken.append(part)
+                taken.append(part_of(lease, units))
+                gone = part_of(whole, units)
                 for kind in kinds:
-                    above[lease.team, kind] -= part.resources[kind]
+                    above[lease.team, kind] -= gone.resources[kind]
         return tuple(taken)
 
     def reluctance(self, lease: Lease) -> int:
@@ -184,7 +197,7 @@ class LenderPreemption:
         if lease.team == claim.team:
             return int(claim.is_guaranteed)
         breaks_in = any(
-            part.resources[kind] > max(0, self._above(lease.team, kind))
+            self._wholes.get(part.whole_id, part).resources[kind] > max(0, self._above(lease.team, kind))
             for part in self.may_take((lease,))
             for kind in self._that_matter(lease)
         )

@@ -210,4 +210,4 @@ def ask_for(node: NodeName, kind: str, units: int, cause: Cause, delivery: str) 
 
 def _borrow(need: Need, grant: Grant) -> Borrow:
     """The plan names the lender: another lender may be one that needs the capacity itself."""
-    return Borrow(replace(grant.ask, source=grant.source), need.reason)
+    return Borrow(replace(grant.ask, sources=(grant.source,)), need.reason)

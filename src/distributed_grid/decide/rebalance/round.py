@@ -185,13 +185,15 @@ def _moves(
             if isinstance(plan, Grant):
                 left -= lease.units
                 lending.add(plan.source)
-                yield Move(lease, replace(plan, ask=replace(plan.ask, source=plan.source)), why)
+                yield Move(lease, replace(plan, ask=replace(plan.ask, sources=(plan.source,))), why)
 
 
 def _is_movable(seen: Observed, lease: Lease) -> bool:
-    """Whether a lease can move. One that is nearly over comes back by itself before another could replace it."""
+    """Whether a lease can move; one with several lenders cannot. One that is nearly over comes back by itself before
+    another could replace it."""
     return (
-        lease.delivery.moves_totals
+        lease.id == lease.whole_id
+        and lease.delivery.moves_totals
         and lease.state is LeaseState.ACTIVE
         and seen.is_there(lease.target)
         and not lease.coming_back

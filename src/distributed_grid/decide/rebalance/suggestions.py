@@ -94,7 +94,7 @@ def find_help(seen: Observed, ask: Ask, rules_for: RulesFor, *, least: int) -> H
     plan = find_lender(ask, seen.without(short), rules, least=least)
     if isinstance(plan, Refused):
         return _no_lender(seen, plan, short, rules, least)
-    request = replace(plan.ask, source=plan.source, delivery=_said(plan))
+    request = replace(plan.ask, sources=(plan.source,), delivery=_said(plan))
     verb = "lend" if plan.delivery.moves_totals else "reserve"
     text = f"{plan.source} can {verb} {describe(request.kind, request.units)}"
     return Help(text, request, command(request))

@@ -222,6 +222,7 @@ def carries_tasks(lease: Lease) -> bool:
         and lease.state is LeaseState.ACTIVE
         and lease.placement_group is not None
         and lease.notice is None
+        and not lease.shares  # a task is on one node, and Ray would choose which
     )
 
 

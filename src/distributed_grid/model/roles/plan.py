@@ -198,7 +198,7 @@ class SuggestedBoost:
     @property
     def command(self) -> str:
         """A transfer, since the target's own capacity has to grow."""
-        request = Ask(self.target, self.kind, self.units, source=self.source, delivery=Delivery.TRANSFER)
+        request = Ask(self.target, self.kind, self.units, sources=(self.source,), delivery=Delivery.TRANSFER)
         return command(request) or ""
 
     def body(self) -> BoostRequest:
