@@ -84,6 +84,7 @@ def boost(text: str) -> dict[str, object]:
         },
         "checkpointed_at": None,
         "placement_group": None,
+        "parts": [{"source_node": text, "amount": 1, "resources": {text: 1}, "reason": text}],
         "warnings": [text],
     }
 

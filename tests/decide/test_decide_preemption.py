@@ -344,6 +344,7 @@ def test_a_boost_does_not_yield_where_its_own_team_would_only_get_the_same_again
     asked: Ask, held: list[Lease], teams: Teams
 ) -> None:
     assert plan(asked, *held, teams=teams) is None
+    assert plan(replace(asked, max_sources=9), *held, teams=teams) is None, "nor from several lenders"
     others = [replace(each, team="web", requester="eve") for each in held]
     assert sorted(victims(plan(asked, *others, teams=teams))) == sorted(each.id for each in held)
 

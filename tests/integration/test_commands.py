@@ -14,6 +14,7 @@ CONFIG = PACKAGED
 
 ROOT = Path(__file__).parents[2]
 BOOST_KEYS = {
+    "parts",
     "boost_id",
     "source_node",
     "target_node",

@@ -82,7 +82,7 @@ def test_a_busy_source_refuses_with_a_reason_per_node_and_nothing_changes(grid: 
         assert refused.message == "No nodes have sufficient available resources"
         assert "small: 1 of 1 CPU free, 4 requested" in reasons
         assert "head: it is the target" in reasons
-        assert refused.try_next is not None and "grid boost request head cpu 1" in refused.try_next
+        assert refused.try_next is not None and "grid boost request head cpu 2" in refused.try_next
         until(grid.is_at_base, 5)
     finally:
         stop.touch()
@@ -94,9 +94,9 @@ def test_a_lender_is_never_taken_below_its_limit(grid: LiveGrid) -> None:
     first = grid.boost("head", "cpu", 4)
 
     with pytest.raises(NoCapacity) as refused:
-        grid.boost("head", "cpu", 3)
+        grid.boost("head", "cpu", 4)
 
-    assert "lender: 4 of at most 6 CPUs lent, 3 requested [LendingLimitReached]" in refused.value.because
+    assert "lender: 4 of at most 6 CPUs lent, 4 requested [LendingLimitReached]" in refused.value.because
     assert grid.state(first) == "active"
     grid.total_is("lender", "CPU", 4.0)
 

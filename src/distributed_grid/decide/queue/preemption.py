@@ -153,12 +153,14 @@ def _from_several(
 ) -> Preemption | None:
     """Several lenders that can lend it together, and the victims of each, chosen as for a request of its own."""
     parts = _divided_after(ask, capacity, rules, now, able, given_up)
+    if len(parts) < 2:
+        return None
     plans: list[Preemption] = []
     grants: list[Grant] = []
     with capacity.trying():
         for part in parts:
             offer = Offer.of(ask, capacity, rules).part(part.units)
-            alone = replace(offer.ask, sources=(part.source,))
+            alone = replace(offer.ask, sources=(part.source,), max_sources=1)
             gone = (*given_up, *(back for plan in plans for back in plan.parts))
             plan = plan_preemption(alone, capacity, rules, numbers, now, claim=claim, given_up=gone, held=held)
             if plan is not None:
