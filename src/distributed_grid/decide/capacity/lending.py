@@ -52,9 +52,16 @@ def plan_parts(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES
 
 def several_lenders(offer: Offer, nodes: NodeTable, usage: Usage) -> tuple[Part, ...] | None:
     """The nodes that can lend this together now, and how much each lends."""
-    if offer.ask.max_sources < 2:
+    kind, units = offer.ask.kind, offer.ask.units
+    if offer.ask.max_sources < 2 or not _may_be_free(kind, units, offer, nodes):
         return None
     return divide(offer, rooms_now(offer, nodes, usage))
+
+
+def _may_be_free(kind: str, units: int, offer: Offer, nodes: NodeTable) -> bool:
+    """Quick: whether all nodes together have that much free, lent or not. If not, no division can work."""
+    own = nodes[offer.ask.target].free[kind]
+    return own + sum(node.free[kind] for node in nodes.lenders) >= units
 
 
 def rooms_now(offer: Offer, nodes: NodeTable, usage: Usage) -> Iterator[Room]:
@@ -148,8 +155,42 @@ def largest_now(
     Whole GPUs, unless the request is for a part of one; other kinds in amounts that people can write. `lenders_of`
     gives the queue's answer where other requests wait.
     """
+    together = _largest_together(ask, nodes, usage, rules, lenders_of) if ask.max_sources > 1 else (0, ())
+    ask = replace(ask, max_sources=1)
+    alone = _largest_of_one(ask, nodes, usage, rules, lenders_of)
+    return max(alone, together, key=lambda found: found[0])
+
+
+def _largest_together(
+    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, lenders_of: Lenders | None
+) -> tuple[int, tuple[NodeName, ...]]:
+    """The same from several nodes, in whole amounts: what those with the most room can lend, within the team's limit."""
+    one = scale(ask.kind)
+    every = max(1, sum(node.base[ask.kind] for node in nodes.lenders) // one)
+    offer = Offer.of(replace(ask, units=every * one), nodes, rules)
+    rooms = nlargest(ask.max_sources, (room.most(offer) for room in rooms_now(offer, nodes, usage)))
+    most = sum(rooms) // one
+
+    def is_over_limit(count: int) -> bool:
+        smaller = offer.part(count * one)
+        return why_over_limit(smaller.ask, smaller.need, nodes, usage, rules.teams) is not None
+
+    units = bisect_left(range(1, most + 1), True, key=is_over_limit) * one
+    if not units:
+        return 0, ()
+    smaller = replace(ask, units=units)
+    if lenders_of is not None:
+        sources = tuple(lenders_of(smaller))
+    else:
+        sources = tuple(part.source for part in several_lenders(Offer.of(smaller, nodes, rules), nodes, usage) or ())
+    return (units, sources) if sources else (0, ())
+
+
+def _largest_of_one(
+    ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, lenders_of: Lenders | None
+) -> tuple[int, tuple[NodeName, ...]]:
     step = scale(GPU) if ask.kind == GPU and whole(GPU, ask.units) else 1
-    most = sum(nlargest(ask.max_sources, (node.base[ask.kind] for node in nodes.lenders))) // step
+    most = max((node.base[ask.kind] for node in nodes.lenders), default=0) // step
 
     def offer(steps: int) -> Offer:
         return Offer.of(replace(ask, units=steps * step), nodes, rules)
@@ -160,9 +201,8 @@ def largest_now(
             return tuple(lenders_of(smaller.ask))
         if why_over_limit(smaller.ask, smaller.need, nodes, usage, rules.teams) is not None:
             return ()
-        if (one := best_lender(smaller, nodes.lenders, usage)) is not None:
-            return (one,)
-        return tuple(part.source for part in several_lenders(smaller, nodes, usage) or ())
+        one = best_lender(smaller, nodes.lenders, usage)
+        return () if one is None else (one,)
 
     # `auto` transfers what the target's machine can carry and reserves larger amounts. Each delivery has a largest
     # amount of its own, so each is searched separately.
