@@ -164,7 +164,7 @@ def largest_now(
 def _largest_together(
     ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules, lenders_of: Lenders | None
 ) -> tuple[int, tuple[NodeName, ...]]:
-    """The same from several nodes, in whole amounts: what those with the most room can lend, within the team's limit."""
+    """The same from several nodes, in whole amounts: what those with the most room can lend, up to the team's limit."""
     one = scale(ask.kind)
     every = max(1, sum(node.base[ask.kind] for node in nodes.lenders) // one)
     offer = Offer.of(replace(ask, units=every * one), nodes, rules)
