@@ -22,8 +22,8 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 # Tests on clusters mostly wait for processes, and the others compute: run together, they take as long as the
-# work of all of them needs. Three processes keep two cores busy.
-AT_ONCE = -n 3 --no-loadscope-reorder
+# work of all of them needs. Four processes keep two cores busy.
+AT_ONCE = -n 4 --no-loadscope-reorder
 
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
 # itself. What fails twice has failed; what passes only then is listed as flaky at the end.

@@ -35,7 +35,7 @@ _ON_A_CLUSTER: Final = (
     "hostile",
     "probe",
 )
-NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "roles", "run")
+NAMES: Final = (*_ON_A_CLUSTER, "decisions", "scheduling", "roles", "run", "parts", "rivals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,10 @@ def benchmarks() -> dict[str, _Benchmark]:
         hostile,
         idle,
         lender,
+        parts,
         probe,
         reserve,
+        rivals,
         role_runs,
         roles,
         running,
@@ -144,6 +146,8 @@ def benchmarks() -> dict[str, _Benchmark]:
         # A controller would call the same probes.
         "probe": _Benchmark(without_controller=probe.run),
         "run": _Benchmark(alone=running.run),
+        "parts": _Benchmark(alone=parts.run),
+        "rivals": _Benchmark(alone=rivals.run),
     }
 
 

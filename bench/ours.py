@@ -13,11 +13,13 @@ class Boosting:
     manager: ResourceBoostManager
     delivery: str
     amount: float = 1.0
+    source: str | None = SOURCE
+    """None: any, or several together."""
     _boost: str = field(default="", init=False)
 
     async def request(self) -> None:
         wanted = ResourceBoostRequest(
-            TARGET, "cpu", self.amount, preferred_source=SOURCE, delivery=self.delivery, duration_seconds=3600
+            TARGET, "cpu", self.amount, preferred_source=self.source, delivery=self.delivery, duration_seconds=3600
         )
         granted = await self.manager.request_boost(wanted)
         if granted is None:

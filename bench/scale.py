@@ -25,6 +25,9 @@ class _Seen:
 
     lending: Halves
     status: Samples
+    """Calls of a client that has called before; one boost has changed since."""
+    first: Samples
+    """First calls of clients."""
     command: Samples
 
     def and_also(self, other: "_Seen") -> "_Seen":
@@ -32,6 +35,7 @@ class _Seen:
         return _Seen(
             lending,
             Samples(self.status.values + other.status.values),
+            Samples(self.first.values + other.first.values),
             Samples(self.command.values + other.command.values),
         )
 
@@ -48,7 +52,8 @@ def run(stage: Stage, effort: Effort) -> Outcome:
         (
             Line("request", request, few.lending.request, _LIMITS),
             Line("request + release", both, few.lending.both, _LIMITS),
-            Line("client.boost_status()", many.status, few.status, _LIMITS),
+            Line("client.boost_status(), one changed", many.status, few.status, _LIMITS),
+            Line("client.boost_status(), the first one", many.first, few.first),
             Line("grid boost status", many.command, few.command, _LIMITS),
         ),
     )
@@ -57,9 +62,10 @@ def run(stage: Stage, effort: Effort) -> Outcome:
 def _beside(stage: Stage, count: int, effort: Effort) -> _Seen:
     with standing(stage, count):
         lending = asyncio.run(_lend(stage, effort.calls))
-        status = _ask(stage, effort.calls)
+        status = status_again(stage, effort.calls)
+        first = _first_status(stage, effort.calls)
         command = time_in_turns({"ours": [GRID, "boost", "status"]}, stage.environment, effort.commands)["ours"]
-    return _Seen(lending, status, command)
+    return _Seen(lending, status, first, command)
 
 
 async def _lend(stage: Stage, rounds: int) -> Halves:
@@ -69,16 +75,34 @@ async def _lend(stage: Stage, rounds: int) -> Halves:
         return (await take_turns({"ours": Boosting(manager, "transfer", AMOUNT)}, shows, rounds))["ours"]
 
 
-def _ask(stage: Stage, calls: int) -> Samples:
+def status_again(stage: Stage, calls: int) -> Samples:
+    """Between two calls, a boost is renewed: a list in which nothing changes would be too easy."""
     client = GridClient(stage.home)
     values = []
     try:
-        client.boost_status()
+        boost_id = client.boost_status()["boosts"][0]["boost_id"]
         for _ in range(calls):
+            client.renew_boost(boost_id)
             time.sleep(0.01)
             began = time.perf_counter()
             client.boost_status()
             values.append((time.perf_counter() - began) * 1000)
     finally:
         client.close()
+    return Samples.of(values)
+
+
+def _first_status(stage: Stage, calls: int) -> Samples:
+    """Each time a client that knows no list yet, but has a connection."""
+    values = []
+    for _ in range(calls):
+        client = GridClient(stage.home)
+        try:
+            client.me()
+            time.sleep(0.01)
+            began = time.perf_counter()
+            client.boost_status()
+            values.append((time.perf_counter() - began) * 1000)
+        finally:
+            client.close()
     return Samples.of(values)

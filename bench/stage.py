@@ -40,10 +40,11 @@ class Stage:
     home: GridHome
     ray_address: str
     node_ids: Mapping[str, str]
+    config_file: Path = CONFIG
 
     @property
     def config(self) -> GridConfig:
-        return load_config(CONFIG).config
+        return load_config(self.config_file).config
 
     @property
     def environment(self) -> dict[str, str]:
@@ -72,16 +73,18 @@ class Stage:
 
 
 @contextmanager
-def open_stage() -> Iterator[Stage]:
-    """Start the packaged configuration's cluster; end it and remove its home, however the block ends."""
+def open_stage(config: Path = CONFIG, prepare: Callable[[GridHome], object] = GridHome.create) -> Iterator[Stage]:
+    """Start a configuration's cluster, by default the packaged one's; end it and remove its home, however the block
+    ends. `prepare`: what is done in the home before the start."""
     home = GridHome(Path(tempfile.mkdtemp(prefix="grid-bench-")))
     before = os.environ.get("GRID_HOME")
     os.environ["GRID_HOME"] = str(home.path)
     try:
-        started = start_embedded(home, str(CONFIG), progress=say)
+        prepare(home)
+        started = start_embedded(home, str(config), progress=say)
         ray.init(address=started["ray_address"], log_to_driver=False, logging_level="ERROR")
         ids = {node["Labels"]["grid/name"]: node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        yield Stage(home, started["ray_address"], ids)
+        yield Stage(home, started["ray_address"], ids, config)
     finally:
         ray.shutdown()
         stop_embedded(home, progress=say)

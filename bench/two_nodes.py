@@ -56,8 +56,8 @@ class Small:
 
 
 @contextmanager
-def with_grid() -> Iterator[Small]:
-    with _home() as (home, config):
+def with_grid(text: str = _CONFIG) -> Iterator[Small]:
+    with _home(text) as (home, config):
         yield Small(home, start_embedded(home, str(config), progress=say)["ray_address"])
 
 
@@ -94,12 +94,12 @@ def with_job_server() -> Iterator[Small]:
 
 
 @contextmanager
-def _home() -> Iterator[tuple[GridHome, Path]]:
+def _home(text: str = _CONFIG) -> Iterator[tuple[GridHome, Path]]:
     """A home with the configuration in it; everything started there ends with it."""
     home = GridHome(Path(tempfile.mkdtemp(prefix="grid-bench-")))
     try:
         config = home.path / "two-nodes.yaml"
-        config.write_text(_CONFIG)
+        config.write_text(text)
         yield home, config
     finally:
         stop_embedded(home, progress=say)

@@ -8,10 +8,10 @@ Below each exit code of `grid` are its base class, the meaning, and the subclass
          UnknownResource, InvalidAmount, InvalidDuration, SameNode, ConfigInvalid, TooLarge, InvalidRole, UnknownMethod
     3  NotFound        the request names something that does not exist
          TargetNotFound, SourceNotFound, BoostNotFound, AmbiguousBoost, RequestNotFound, RunNotFound, TokenNotFound,
-         ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound
+         ProcessNotFound, OffloadNotFound, RoleRunNotFound, RoleNotFound, WindowNotFound
     4  Refused         the request is valid, but refused
          NoCapacity, SharingDisabled, NotRenewable, NotReserved, TransfersUnavailable, ConfigDiffers, NotOnHead,
-         HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale
+         HomeInUse, CannotMove, DoesNotFit, RoleRunInUse, RoleRunOver, CannotScale, WindowExists, ReservedForWindow
     5  Unavailable     the controller, the cluster or a member does not answer, or cannot do it now
          NoCluster, ControllerUnreachable, AlreadyRunning, PortTaken, ClusterStartFailed, ExtraMissing, LeaseLost,
          MemberLost, CallTimedOut, StartTimedOut, TooBusy, TooManyRequests
@@ -71,6 +71,7 @@ __all__ = [
     "RayUnsuitable",
     "Refused",
     "RequestNotFound",
+    "ReservedForWindow",
     "RoleNotFound",
     "RoleRunInUse",
     "RoleRunNotFound",
@@ -92,6 +93,8 @@ __all__ = [
     "Unavailable",
     "UnknownMethod",
     "UnknownResource",
+    "WindowExists",
+    "WindowNotFound",
     "WrongHost",
     "error_from_dict",
 ]
@@ -246,6 +249,10 @@ class RoleNotFound(NotFound, ValueError):
     code = "ROLE_NOT_FOUND"
 
 
+class WindowNotFound(NotFound):
+    code = "WINDOW_NOT_FOUND"
+
+
 class Refused(GridError):
     code, exit_code, http_status = "REFUSED", 4, 409
 
@@ -267,6 +274,16 @@ class SharingDisabled(Refused):
 
 class NotRenewable(Refused):
     code = "NOT_RENEWABLE"
+
+
+class WindowExists(Refused):
+    code = "WINDOW_EXISTS"
+
+
+class ReservedForWindow(Refused):
+    """A lease cannot be renewed beyond the beginning of a window. Once the window is cancelled, it can."""
+
+    code = "RESERVED_FOR_WINDOW"
 
 
 class NotReserved(Refused):

@@ -44,6 +44,8 @@ class Point(StrEnum):
     GROUP_REMOVED = "group.removed"
     RELEASE_HOME = "release.home"
 
+    CHANGE_WRITTEN = "change.written"
+    CHANGE_DURABLE = "change.durable"
     STORE_WRITTEN = "store.written"
     STORE_SYNCED = "store.synced"
     STORE_PREVIOUS_KEPT = "store.previous_kept"

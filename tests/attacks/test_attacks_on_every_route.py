@@ -76,6 +76,10 @@ DECIDED: dict[str, Route] = {
     "POST /api/v1/requests/{request_id}/release": Route(Scope.LEND, "request", {}),
     "POST /api/v1/plan": Route(Scope.VIEW, makes="nothing: it tells what would happen"),
     "GET /api/v1/why/{request_or_boost}": view(),
+    "POST /api/v1/windows": Route(Scope.LEND, makes="a window"),
+    "GET /api/v1/windows": view(),
+    "GET /api/v1/windows/{name}": view(),
+    "DELETE /api/v1/windows/{name}": Route(Scope.LEND, "window"),
     "POST /api/v1/nodes/{name}/cooldown": admin(),
     "GET /api/v1/offload/candidates": view(),
     "POST /api/v1/offload": Route(Scope.RUN, "process"),
@@ -130,6 +134,7 @@ MAY = {
     "offload": {*OWNERS, "team-mate", "lender's owner", "lender's owning team"},
     "offload_log": {*OWNERS, "team-mate"},
     "request": {*OWNERS, "team-mate"},
+    "window": {*OWNERS, "team-mate"},
     "task": {*OWNERS, "team-mate"},
     "task_again": {*OWNERS, "team-mate"},
     "run": {*OWNERS, "team-mate"},
@@ -166,6 +171,12 @@ class Things:
     def request(self) -> tuple[dict[str, str], Any]:
         body = {"target_node": "a", "resource_type": "cpu", "amount": 100}
         return {"request_id": self._made("/requests", body)["request_id"]}, None
+
+    def window(self) -> tuple[dict[str, str], Any]:
+        name = f"window-{next(self._number)}"
+        body = {"target_node": "a", "resource_type": "cpu", "amount": 0.01, "name": name, "at": "daily 09:00"}
+        self._made("/windows", body)
+        return {"name": name}, None
 
     def task(self) -> tuple[dict[str, str], Any]:
         body = self._task()
@@ -399,7 +410,7 @@ def test_a_strangers_task_of_the_same_name_ends_no_lease_of_others(
     tried: list[str] = []
 
     def is_busy_after_all(lease: Any, *_: Any) -> None:
-        tried.append(lease.source)
+        tried.extend(lease.sources)
 
     monkeypatch.setattr(fresh.cluster.mechanisms[Delivery.RESERVE], "make", is_busy_after_all)
     fresh.cluster.finish(busy["c"] or 0)

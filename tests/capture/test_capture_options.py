@@ -149,3 +149,50 @@ def test_two_groups_of_a_program_are_two_though_both_are_the_lease() -> None:
     assert one == same != two
     assert {one: 1, two: 2}[same] == 1
     assert one == LEASE  # what a task in it finds as its current group
+
+
+WIDE = PlacementGroup(ray.PlacementGroupID.from_random(), [{"CPU": 2.0}, {"CPU": 2.0}, {"CPU": 2.0}])
+"""A lease on three nodes."""
+
+
+@pytest.mark.parametrize(
+    ("layout", "index", "becomes"),
+    [
+        ((2, 0), 0, 2),
+        ((2, 0), 1, 0),
+        ((2, 0), -1, -1),
+        ((1, 1), -1, 1),
+        ((1, 1), 1, 1),
+        ((), 1, -1),
+        ((2, 0), 2, 2),
+    ],
+    ids=["first", "second", "any of several", "any, all on one", "on one", "it waits", "for Ray to refuse"],
+)
+def test_a_bundle_of_a_program_s_group_is_the_lease_s_bundle_that_it_is_a_part_of(
+    layout: tuple[int, ...], index: int, becomes: int
+) -> None:
+    own = StandIn(WIDE.id, [{"CPU": 1}, {"CPU": 1}], "one", layout=layout)
+
+    strategy = written(in_group(own, index), AsItIs(), WIDE)["scheduling_strategy"]
+
+    assert strategy.placement_group_bundle_index == becomes
+    assert strategy.placement_group == own
+    assert {"CPU": 2.0} not in strategy.placement_group.bundle_specs  # Ray checks against the program's own bundles
+    if index < own.bundle_count:
+        assert becomes < strategy.placement_group.bundle_count
+
+
+def test_the_current_group_stands_for_any_bundle_but_a_program_may_name_one_of_the_lease_s() -> None:
+    named = PlacementGroup(WIDE.id, WIDE.bundle_cache)
+
+    def index_of(group: PlacementGroup, index: int) -> int:
+        return int(written(in_group(group, index), AsItIs(), WIDE)["scheduling_strategy"].placement_group_bundle_index)
+
+    assert [index_of(WIDE, index) for index in (-1, 0, 2, 7)] == [-1, -1, -1, -1]
+    assert [index_of(named, index) for index in (-1, 0, 2, 7)] == [-1, 0, 2, -1]
+
+
+def test_what_one_node_of_the_lease_satisfies_goes_into_its_bundle() -> None:
+    strategy = written({"label_selector": {"a": "x"}}, IN, WIDE, bundle=1)["scheduling_strategy"]
+
+    assert (strategy.placement_group, strategy.placement_group_bundle_index) == (WIDE, 1)

@@ -23,8 +23,9 @@ PLACE = Place(
     HERE,
     {"grid/name": "lender", "zone": "west"},
     frozenset({"CPU", "node:10.0.0.1", "accelerator_type:A100"}),
-    without_memory=True,
+    {"CPU": 4.0},
 )
+ELSEWHERE = Place("cc" * 28, {"grid/name": "other", "zone": "north"}, frozenset({"node:10.0.0.3"}), {"CPU": 4.0}, 1)
 
 AMONG = Need("zone", frozenset({"west"}))
 NOT_AMONG = Need("zone", frozenset({"west"}), negated=True)
@@ -64,7 +65,7 @@ AS_IT_IS = {
 
 @pytest.mark.parametrize("requested", INSIDE.values(), ids=INSIDE.keys())
 def test_placement_that_the_lease_meets_or_may_waive_is_rewritten_with_a_reason(requested: Requested) -> None:
-    settled = settle(requested, PLACE, LEASE)
+    settled = settle(requested, (PLACE,), LEASE)
 
     assert isinstance(settled, Inside)
     assert settled.wanted and settled.why
@@ -72,7 +73,7 @@ def test_placement_that_the_lease_meets_or_may_waive_is_rewritten_with_a_reason(
 
 @pytest.mark.parametrize("requested", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_a_hard_condition_that_it_does_not_meet_stays_outside_with_a_reason(requested: Requested) -> None:
-    settled = settle(requested, PLACE, LEASE)
+    settled = settle(requested, (PLACE,), LEASE)
 
     assert isinstance(settled, Outside)
     assert settled.wanted and settled.why
@@ -80,15 +81,15 @@ def test_a_hard_condition_that_it_does_not_meet_stays_outside_with_a_reason(requ
 
 @pytest.mark.parametrize("requested", AS_IT_IS.values(), ids=AS_IT_IS.keys())
 def test_what_ray_puts_into_the_lease_or_refuses_by_itself_is_left_to_ray(requested: Requested) -> None:
-    assert settle(requested, PLACE, LEASE) == AsItIs()
+    assert settle(requested, (PLACE,), LEASE) == AsItIs()
 
 
 def test_memory_is_counted_where_the_lease_has_some() -> None:
-    assert settle(Requested(memory=True), Place(HERE), LEASE) == AsItIs()
+    assert settle(Requested(memory=True), (Place(HERE, amounts={"memory": 1.0}),), LEASE) == AsItIs()
 
 
 def test_where_the_lease_is_may_be_unknown_then_only_what_names_no_place_is_rewritten() -> None:
-    nowhere = Place()
+    nowhere = (Place(),)
 
     assert isinstance(settle(Requested("SPREAD"), nowhere, LEASE), Inside)
     assert isinstance(settle(Requested(OnNode(THERE, soft=True)), nowhere, LEASE), Inside)
@@ -120,3 +121,44 @@ def test_a_label_that_is_not_there_is_not_among_any_values() -> None:
     assert needs_of({"gone": "!x"})[0].met_by(PLACE.labels)
     assert Need("gone", None, negated=True).met_by(PLACE.labels)
     assert Need("zone", None).met_by(PLACE.labels)
+
+
+AT_ONE_OF_ITS_NODES = {
+    "pinned to one of the lease's nodes": Requested(OnNode(HERE, soft=False)),
+    "would rather be on one of them": Requested(OnNode(HERE, soft=True)),
+    "labels that one of them has": Requested(Labelled((AMONG,))),
+    "selector that one of them meets": Requested(selectors=((AMONG,),)),
+    "address of one of them": Requested(pins=("node:10.0.0.1",)),
+}
+
+
+@pytest.mark.parametrize("requested", AT_ONE_OF_ITS_NODES.values(), ids=AT_ONE_OF_ITS_NODES.keys())
+def test_a_condition_that_one_node_of_several_meets_leads_to_its_bundle(requested: Requested) -> None:
+    settled = settle(requested, (ELSEWHERE, PLACE), LEASE)
+
+    assert isinstance(settled, Inside)
+    assert settled.bundles == (PLACE.index,)
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [Requested("SPREAD"), Requested(NoGroup()), Requested(OnNode(THERE, soft=True)), Requested(memory=True)],
+)
+def test_a_condition_that_all_its_nodes_meet_leads_to_any_bundle(requested: Requested) -> None:
+    settled = settle(requested, (ELSEWHERE, PLACE), LEASE)
+
+    assert isinstance(settled, Inside)
+    assert settled.bundles == ()
+
+
+@pytest.mark.parametrize("requested", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_a_condition_that_none_of_its_nodes_meets_stays_outside(requested: Requested) -> None:
+    alike = Place("dd" * 28, PLACE.labels, PLACE.resources, index=1)
+    assert isinstance(settle(requested, (PLACE, alike), LEASE), Outside)
+
+
+def test_the_reason_names_all_nodes_of_the_lease() -> None:
+    settled = settle(Requested(OnNode(THERE, soft=False)), (PLACE, ELSEWHERE), LEASE)
+
+    assert isinstance(settled, Outside)
+    assert settled.why == "the lease is on nodes lender, other"

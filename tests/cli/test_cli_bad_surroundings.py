@@ -88,5 +88,5 @@ def answer(server: socket.socket, data: object) -> None:
     body = json.dumps(data).encode()
     connection, _ = server.accept()
     with connection:
-        assert connection.recv(65536).startswith(b"GET /api/v1/boosts ")
+        assert connection.recv(65536).startswith(b"GET /api/v1/boosts?")
         connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

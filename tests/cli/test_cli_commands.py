@@ -146,6 +146,9 @@ def test_lengths_of_time_have_one_syntax(at_home: ServedGrid) -> None:
     typed("boost", "release", boost_id, "--grace", "0", "--wait", "10s")
 
 
+VALID = {"--at": "daily 09:00"}
+
+
 def an_argument(argument: click.Parameter) -> str:
     return "1" if argument.name == "amount" or isinstance(argument.type, click.IntRange) else "cpu"
 
@@ -156,7 +159,9 @@ def test_every_option_that_takes_a_length_of_time_takes_that_syntax_and_checks_i
 ) -> None:
     command = LEAVES[path]
     words = [an_argument(each) for each in command.params if isinstance(each, click.Argument) and each.required]
-    asked = [*path, option, "1h30", *(["--", "true"] if path == ("run",) else words)]
+    required = [each.opts[0] for each in command.params if isinstance(each, click.Option) and each.required]
+    others = [word for each in required if each != option for word in (each, VALID.get(each, "1h"))]
+    asked = [*path, option, "1h30", *others, *(["--", "true"] if path == ("run",) else words)]
 
     error = CliRunner().invoke(app, asked).exception
 

@@ -52,6 +52,10 @@ def _requests(fresh: ServedGrid) -> None:
     client.allocation(asked)
     client.why(asked)
     client.release_allocation(asked)
+    client.create_window({**HALF, "name": "w", "at": "Mon-Fri 09:00", "duration_seconds": "3h"})
+    client.windows()
+    client.window("w")
+    client.cancel_window("w")
 
 
 def _a_moved_process(fresh: ServedGrid) -> None:

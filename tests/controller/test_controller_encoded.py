@@ -33,7 +33,7 @@ ENCODED: Final[Mapping[type, dict[str, object]]] = {
     BoostTerms: {name: get_type_hints(Lease)[name] for name in SHOWN},
     ForecastAccuracy: get_type_hints(Accuracy),
     JobsWork: {**get_type_hints(Work), "waits_for_its_actors": bool},
-    Measured: get_type_hints(Reading),
+    Measured: {name: hint for name, hint in get_type_hints(Reading).items() if name != "workers"},
     NodePressure: get_type_hints(Pressure),
     RayDriver: get_type_hints(Driver),
     TaskDecision: {**get_type_hints(SchedulingDecision), **FIRST_PLACE},

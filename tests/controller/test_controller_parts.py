@@ -35,8 +35,8 @@ def test_an_answer_has_the_part_of_each_lender_and_why(served: ServedGrid) -> No
     boost = requested(served)
     assert (boost["source_node"], boost["amount"], boost["resources"]) == ("a", 12, {"cpu": 12})
     assert boost["parts"] == [
-        {"source_node": "a", "amount": 8, "resources": {"cpu": 8}, "reason": "the most that a can lend"},
-        {"source_node": "c", "amount": 4, "resources": {"cpu": 4}, "reason": "the rest"},
+        {"source_node": "a", "amount": 8, "resources": {"cpu": 8}, "reason": "the most that a can lend", "bundle": 1},
+        {"source_node": "c", "amount": 4, "resources": {"cpu": 4}, "reason": "the rest", "bundle": 2},
     ]
     assert served.client.boost(boost["boost_id"])["parts"] == boost["parts"]
     for node in ("a", "b", "c"):

@@ -18,7 +18,7 @@ from distributed_grid.decide.queue.preemption import (
     plan_preemption,
     plan_relief,
 )
-from distributed_grid.model.leases import Lease, LeaseState, Notice, Purpose
+from distributed_grid.model.leases import Idle, Lease, LeaseState, Notice, Purpose
 from distributed_grid.model.nodes import Node, NodeTable
 from distributed_grid.model.plans import Grant, Headroom, Rules
 from distributed_grid.model.policies import AllocationPriority, SharingPolicy
@@ -62,6 +62,44 @@ def victims(found: Preemption | None) -> list[str]:
 
 
 # -- who may have to yield -----------------------------------------------------------------------------------
+
+
+IDLE = Idle(NOON - timedelta(minutes=20), yields=True)
+
+
+@pytest.mark.parametrize("policy", SharingPolicy)
+def test_an_idle_lease_yields_to_any_request_under_every_policy(policy: SharingPolicy) -> None:
+    held = low("b", priority=CRITICAL, idle=IDLE)
+    found = plan(ask(amount=2, priority=LOW), held, policy=policy)
+    assert victims(found) == ["b"]
+    assert found is not None
+    assert found.reason == "idle leases yield to a request that waits: 2 CPUs for gpu-master"
+    assert plan(ask(amount=2, priority=LOW), replace(held, idle=replace(IDLE, yields=False)), policy=policy) is None
+
+
+def test_an_idle_lease_has_its_minimum_hold() -> None:
+    assert plan(ask(amount=2, priority=LOW), low("b", idle=IDLE, age_s=59.0)) is None
+
+
+def test_a_guarantee_does_not_protect_an_idle_lease() -> None:
+    teams = Teams([team("vision", guaranteed=amounts(cpu=8))])
+    held = low("b", team="vision", priority=NORMAL)
+    assert plan(URGENT, held, teams=teams) is None
+    assert victims(plan(URGENT, replace(held, idle=IDLE), teams=teams)) == ["b"]
+
+
+def test_idle_leases_yield_before_all_others_even_if_more_of_them_have_to_go() -> None:
+    active = low("active", amount=2)
+    idle = [low(name, amount=1, priority=CRITICAL, idle=IDLE) for name in ("i1", "i2")]
+    assert sorted(victims(plan(URGENT, active, *idle))) == ["i1", "i2"]
+    elsewhere = [replace(one, source="gpu2") for one in idle]
+    assert sorted(victims(plan(URGENT, active, *elsewhere))) == ["i1", "i2"]
+
+
+def test_an_idle_boost_yields_to_a_request_of_its_own_requester_for_the_same() -> None:
+    held = low("b", requester="ana")
+    assert plan(ask(amount=2, priority=HIGH, requester="ana"), held) is None
+    assert victims(plan(ask(amount=2, priority=HIGH, requester="ana"), replace(held, idle=IDLE))) == ["b"]
 
 
 @pytest.mark.parametrize(

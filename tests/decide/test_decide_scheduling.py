@@ -10,7 +10,6 @@ from builders import amounts, boost_room, cpu, lease, limits, node, reservation,
 
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.scheduler import NodeColumns, Sought, choose, choose_gang, register_strategy, strategies
-from distributed_grid.decide.scheduler.feasibility import earmarks_for
 from distributed_grid.decide.scheduler.placing import promise, refusals
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import Node, NodeTable
@@ -285,61 +284,6 @@ def test_members_that_want_to_be_together_are_on_one_node() -> None:
     assert gang(4, cpu=4, **together) == ["big"] * 4
     assert gang(5, cpu=4, **together) is None
     assert gang(2, cpu=1, **together, peers={"ring": ["big"]}) == ["big"] * 2
-
-
-# -- who waits -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("more", "earmarked"),
-    [
-        ({"cpu": 8}, {"big"}),
-        ({"cpu": 8, "anti_affinity": {"nodes": ["big"]}}, {"busy"}),  # four of eight are free there
-        ({"cpu": 12, "count": 2}, {"big", "busy"}),
-        ({"cpu": 64}, set()),  # no node ever could
-        ({"cpu": 4, "node": "small"}, {"small"}),
-    ],
-    ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
-)
-def test_for_a_waiting_task_as_many_nodes_are_kept_as_it_needs(more: dict[str, Any], earmarked: set[str]) -> None:
-    assert earmarks_for(sought(HOME, SMALL, BIG, BUSY, **({"target": "busy"} | more))) == earmarked
-
-
-TOGETHER = {"affinity": {"tasks": ["ring"]}, "tags": ["ring"], "target": "small"}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "more", "earmarked"),
-    [
-        ([replace(BIG, limits=limits(cpu=4)), BUSY], {"cpu": 8}, {"busy"}),  # big never lends more than 4
-        ([BIG, BUSY], {"cpu": 16, "rules": Rules(headroom=Headroom("balanced", 0.2))}, set()),  # each keeps 3.2
-        ([BIG, BUSY], {"cpu": 12, "count": 3}, set()),  # two of them fit at most
-        ([BIG, BUSY], {"cpu": 8, "count": 4}, {"big", "busy"}),
-        ([BIG, BUSY], {"cpu": 1, "count": 3, "anti_affinity": {"tasks": ["t"]}}, set()),
-        ([BIG, BUSY, HOME], {"cpu": 3, "count": 4} | TOGETHER, {"big"}),  # one node that holds all of them
-        ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3} | TOGETHER, set()),  # one on each device
-        ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 2} | TOGETHER, {"two"}),
-        ([node("two", cpus=8, gpus=2)], {"cpu": 1, "gpu": 0.6, "count": 3}, set()),
-        ([node("two", cpus=8, gpus=2, limits=limits(gpu=1.5))], {"cpu": 1, "gpu": 0.5, "count": 3}, {"two"}),
-    ],
-    ids=["limit", "headroom", "too-few", "two-on-each", "apart", "together", "devices", "on-both", "parts", "of-1.5"],
-)
-def test_no_node_is_kept_that_could_not_carry_it_even_if_idle(
-    nodes: list[Node], more: dict[str, Any], earmarked: set[str]
-) -> None:
-    assert earmarks_for(sought(*nodes, **({"target": "gpu-master"} | more))) == earmarked
-
-
-def test_what_was_lent_comes_back_to_a_node_that_is_kept() -> None:
-    loan = lease("x", "big", "small", amount=8)
-    lent_out = replace(BIG, total=BIG.total - cpu(8), free=BIG.free - cpu(8))
-    assert earmarks_for(sought(SMALL, lent_out, leases=(loan,), target="small", cpu=12)) == {"big"}
-
-
-def test_what_is_earmarked_is_told() -> None:
-    asked = replace(sought(HOME, BIG, cpu=8), earmarked=frozenset({"big"}))
-    assert choose(asked) is None
-    assert refusals(asked)["big"] == "its free capacity is held for a task that has waited longer"
 
 
 # -- the table ------------------------------------------------------------------------------------------------

@@ -195,6 +195,7 @@ def test_work_in_a_boost_that_is_over_is_ended_only_when_told(lab: WholeGrid) ->
     done = repaired(lab, may_kill=True)
     assert done.findings == ()
     assert lab.cluster.running("a") == []
+    lab.wait(0.1)  # markers are lowered a moment later
     assert lab.cluster.is_at_base()
 
 

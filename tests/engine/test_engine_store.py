@@ -149,7 +149,7 @@ def test_a_file_that_is_deleted_while_grid_runs_ends_the_boosts_and_it_is_report
 
 
 @contextmanager
-def renames_fail(folder: Path) -> Iterator[None]:
+def handles_are_lost(folder: Path) -> Iterator[None]:
     """As over a file server that has lost the file's handle."""
     with pytest.MonkeyPatch.context() as patch:
 
@@ -157,6 +157,7 @@ def renames_fail(folder: Path) -> Iterator[None]:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
         patch.setattr(os, "replace", fail)
+        patch.setattr(os, "fdatasync", fail)
         yield
 
 
@@ -164,7 +165,7 @@ Trouble = Callable[[Path], AbstractContextManager[None]]
 TROUBLES = [
     pytest.param(filled, "No space left on device", id="full"),
     pytest.param(read_only, "Read-only file system", id="read-only"),
-    pytest.param(renames_fail, os.strerror(errno.ESTALE), id="stale"),
+    pytest.param(handles_are_lost, os.strerror(errno.ESTALE), id="stale"),
 ]
 
 
@@ -193,7 +194,7 @@ def test_what_cannot_be_written_is_refused_and_changes_nothing(on_disk: WholeGri
         assert lab.leases == before
         assert (lab.cluster.true_totals(), lab.cluster.resizes) == (totals, resizes)
         assert not lab.cluster.groups()
-        assert why in lab.problems() or trouble is renames_fail  # the file already shows what is to be written
+        assert why in lab.problems() or trouble is handles_are_lost  # the file already shows what is to be written
         assert why in lab.events("store_unwritable")[0]
     lab.wait(2.0)
     assert not lab.problems()

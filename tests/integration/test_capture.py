@@ -219,7 +219,7 @@ told("after all", where.remote())
     )
     assert "it asks for 4 CPU, and the lease has 3. Ask for a larger lease (--cpus 4), or" in reported.pop("never")
     assert "must be on different nodes" in (apart := reported.pop("apart"))
-    assert "--isolation cluster" in apart and "--allow-escapes" in apart
+    assert "(--nodes 2)" in apart and "--allow-escapes" in apart
     assert "the lease is on node lender" in reported.pop("elsewhere")
     assert "grid: placement group CPU=4 cannot run in this lease" in reported.pop("from a task")
     assert set(reported.values()) == {INSIDE}

@@ -35,6 +35,7 @@ BOOST_KEYS = {
     "cause",
     "notice",
     "checkpointed_at",
+    "idle_since",
     "ending",
     "programs",
     "warnings",

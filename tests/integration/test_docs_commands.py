@@ -17,6 +17,7 @@ PAGES = (
     "docs/running.md",
     "docs/offloading.md",
     "docs/sharing.md",
+    "docs/windows.md",
     "docs/monitoring.md",
     "docs/api.md",
     "docs/security.md",
@@ -35,6 +36,7 @@ EXIT_CODES = {
     "grid boost request gpu-master cpu 13": 4,
     "grid boost request gpu-master cpu 10 --max-sources 1": 4,
     "grid plan gpu-master cpu 13": 4,
+    "grid run --nodes 3 --gpus 1 -- count.py 100": 4,
 }
 
 

@@ -75,6 +75,10 @@ def processes_of(record: ClusterRecord) -> set[psutil.Process]:
     return trees(psutil.Process(node.pid) for node in record.nodes if psutil.pid_exists(node.pid))
 
 
+def titles(record: ClusterRecord) -> list[str]:
+    return [title for process in processes_of(record) if process.is_running() for title in process.cmdline()[:1]]
+
+
 class Witness:
     """A progress callback that looks at the cluster whenever a node has come up."""
 
@@ -200,10 +204,21 @@ class TestWhileItRuns:
         assert (cluster.name, cluster.config_digest) == ("test", "abc")
         assert shared_home.cluster.stat().st_mode & 0o777 == 0o600
 
-    def test_no_node_has_an_agent_of_the_dashboard_that_it_does_not_have(self, cluster: ClusterRecord) -> None:
-        titles = [title for p in processes_of(cluster) if p.is_running() for title in p.cmdline()[:1]]
-        assert titles.count("ray::RuntimeEnvAgent") == len(cluster.nodes)
-        assert "ray::DashboardAgent" not in titles
+    def test_nodes_have_no_dashboard_agent_and_one_for_runtime_environments_once_a_program_needs_it(
+        self, cluster: ClusterRecord
+    ) -> None:
+        assert not [title for title in titles(cluster) if title.endswith("Agent")]
+
+        greeted = """
+            import os
+            greeting = ray.remote(lambda: os.environ["GREETING"])
+            several = [greeting.options(runtime_env={"env_vars": {"GREETING": word}}).remote() for word in ("a", "b")]
+            print(json.dumps(ray.get(several)))
+        """
+        assert ask_ray(cluster.ray_address, greeted) == ["a", "b"]
+
+        agents = [title for title in titles(cluster) if title.endswith("Agent")]
+        assert agents == ["ray::RuntimeEnvAgent"], "that of the only node with a CPU"
 
     def test_it_is_not_started_twice(self, shared_home: GridHome, cluster: ClusterRecord) -> None:
         with pytest.raises(AlreadyRunning, match=cluster.ray_address):

@@ -1,25 +1,13 @@
 """A GPU that a program outside Ray uses, on a real cluster with real probes. Only the driver is not real."""
 
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from fake_driver import BUSY, ENV, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, and the cluster's environment
 from live_grid import LiveGrid, until
 
 from distributed_grid.monitoring.on_node_probe.probe import sees_all_processes
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(shutil.which("cc") is None, reason="the driver is made with a C compiler"),
-]
+pytestmark = [pytest.mark.cluster, needs_a_compiler]
 
-DRIVER = Path(tempfile.gettempdir()) / f"grid-fake-driver-{os.getpid()}"
-BUSY = DRIVER / "busy"
-ENV = {"LD_LIBRARY_PATH": str(DRIVER), "FAKE_GPU_BUSY": str(BUSY)}
 CONFIG = """
 name: gpu-test
 embedded: true
@@ -34,24 +22,6 @@ nodes:
 - {name: one, cpu_count: 4, memory_gb: 2, gpu_count: 1}
 """
 PATIENCE_S = 60
-
-
-@pytest.fixture(scope="module", autouse=True)
-def driver() -> Iterator[None]:
-    """Made before the cluster that uses it starts."""
-    DRIVER.mkdir(exist_ok=True)
-    source = Path(__file__).parents[1] / "support" / "fake_driver.c"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", str(DRIVER / "libnvidia-ml.so.1"), str(source)], check=True, timeout=60
-    )
-    yield
-    shutil.rmtree(DRIVER, ignore_errors=True)
-
-
-@pytest.fixture(autouse=True)
-def idle() -> Iterator[None]:
-    yield
-    BUSY.unlink(missing_ok=True)
 
 
 def withheld(grid: LiveGrid) -> float:

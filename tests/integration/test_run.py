@@ -380,7 +380,7 @@ def test_a_run_in_the_background_is_listed_read_and_cancelled(grid: LiveGrid, sc
 
 def test_what_cannot_be_had_is_refused_and_nothing_runs(grid: LiveGrid, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    for options in (["--cpus", "99"], ["--cpus", "7", "--wait", "0.2"], ["--gpus", "2"]):
+    for options in (["--cpus", "99"], ["--cpus", "9", "--wait", "0.2"], ["--gpus", "2"]):
         done = grid.cli("run", *options, "--", "touch", str(mark))
         assert (done.returncode, "No nodes have sufficient" in done.stderr) == (4, True), done.stderr
     assert not mark.exists()

@@ -22,11 +22,12 @@ from distributed_grid.store.boost_file import BoostFile
 from distributed_grid.store.writer_lock import WriterLock
 
 ACTIVE = LeaseState.ACTIVE
-LOAN_S = 30.0
+LOAN_S = 60.0
 
 FILES: dict[str, Callable[[WholeGrid], Path]] = {
     "boosts": lambda lab: lab.home.boosts,
     "previous": lambda lab: BoostFile(lab.home.boosts).previous,
+    "changes": lambda lab: lab.home.boosts.with_name("resource_boosts.json.changes"),
     "sharing": lambda lab: lab.home.sharing,
     "history": lambda lab: lab.home.history,
     "audit": lambda lab: lab.home.audit_log,
@@ -49,6 +50,7 @@ UNNOTICED = {
         (name, fault) for name in ("audit", "security", "refused") for fault in ("deep", "huge", "encoding")
     ),  # only added to
     *(("lock", fault) for fault in ("deep", "huge", "encoding")),  # what is in it does not matter
+    *(("changes", fault) for fault in ("deep", "encoding", "nowhere", "unwritable")),  # as if a crash cut its last line
     ("home", "folder"),
 }
 ENDS_ALL = {("boosts", "missing"), ("boosts", "nowhere"), ("home", "missing"), ("home", "folder")}

@@ -19,12 +19,14 @@ from distributed_grid.model.lease_changes import (
     EndForced,
     GraceChanged,
     GroupLost,
+    IdleChanged,
     IllegalTransition,
     Interrupted,
     KeyTaken,
     NodeLost,
     NotDelivered,
     NoticeGiven,
+    NoticeWithdrawn,
     ProgramsChanged,
     Promised,
     Reclaimed,
@@ -38,7 +40,7 @@ from distributed_grid.model.lease_changes import (
     changed,
     split,
 )
-from distributed_grid.model.leases import Delivery, Lease, LeaseState, Notice, Program, Share
+from distributed_grid.model.leases import Delivery, Idle, Lease, LeaseState, Notice, Program, Share
 from distributed_grid.model.resources import CPU, ResourceVector
 
 WINDING = (LeaseState.RELEASING, LeaseState.RECLAIMING, LeaseState.LOST)
@@ -54,6 +56,8 @@ ONE_OF_EACH: tuple[Change, ...] = (
     Renewed(LATER, 300.0),
     RenewalUndone(NOON, 60.0),
     NoticeGiven(NOTICE, ENDING),
+    NoticeWithdrawn(),
+    IdleChanged(Idle(NOON, yields=True)),
     Checkpointed(NOON),
     GraceChanged(5.0),
     ProgramsChanged((Program("p", "train", LATER),)),
@@ -117,6 +121,16 @@ def test_only_an_active_lease_has_a_notice() -> None:
     assert noticed.notice == NOTICE
     for change in (Reclaimed("", NOON, 0.0, ENDING), NodeLost("", NOON, ENDING), GroupLost("", NOON)):
         assert changed(noticed, change).notice is None
+
+
+def test_only_the_notice_of_an_idle_lease_is_withdrawn() -> None:
+    for cause in EndCause:
+        noticed = changed(lease(), NoticeGiven(NOTICE, Ending(cause, "ann")))
+        if cause is EndCause.IDLE:
+            assert changed(noticed, NoticeWithdrawn()) == lease()
+        else:
+            with pytest.raises(IllegalTransition, match="cannot be withdrawn"):
+                changed(noticed, NoticeWithdrawn())
 
 
 @pytest.mark.parametrize("change", [GraceChanged(31.0), ReleaseAsked("", NOON, 31.0, ENDING)])

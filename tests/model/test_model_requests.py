@@ -214,10 +214,10 @@ def test_the_target_may_be_among_them_if_it_may_set_its_own_aside() -> None:
 
 @pytest.mark.parametrize(
     "for_one",
-    [{"along": {"memory": 1}}, *({"purpose": str(each)} for each in Purpose if each is not Purpose.BOOST)],
+    [{"along": {"memory": 1}}, {"purpose": "task"}, {"purpose": "roles"}, {"purpose": "run", "members": 1}],
     ids=str,
 )
-def test_what_several_kinds_or_a_program_need_comes_from_one_lender(for_one: dict[str, Any]) -> None:
+def test_what_a_boost_of_several_kinds_or_one_member_needs_comes_from_one_lender(for_one: dict[str, Any]) -> None:
     assert make_ask(_body(**for_one)).max_sources == 1
     assert make_ask(_body(**for_one, source_nodes=["b", "c"], max_sources=2)).max_sources == 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from distributed_grid.monitoring.on_node_probe.files import numbers, read_text
 from distributed_grid.monitoring.on_node_probe.own import Copies
 from distributed_grid.monitoring.on_node_probe.probe import WINDOW_S, Rate
-from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Process, parse_stat, tree
+from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Process, TreeRates, parse_stat, tree
 
 RAYLET = 10
 
@@ -258,3 +258,49 @@ def test_those_too_large_to_be_asked_count_as_what_they_began_as() -> None:
 
     assert parts == {12: 1.0, 13: 0.0}
     assert asked == []
+
+
+# -- how busy each worker is -------------------------------------------------------------------------------------
+
+
+def test_a_worker_is_as_busy_as_all_that_it_started() -> None:
+    rates = TreeRates(shortest=25)
+    begin = by_pid(process(RAYLET, 1), process(20), process(21, 20, own=5), process(30, own=9))
+    assert rates.look(RAYLET, begin, at=1000) == {}, "it was not there before"
+
+    later = by_pid(process(RAYLET, 1, own=90), process(20, own=1), process(21, 20, own=54), process(30, own=9))
+    assert rates.look(RAYLET, later, at=1100) == {20: 0.5, 30: 0.0}
+
+
+def test_work_of_an_ended_child_counts_with_the_worker_that_waited_for_it() -> None:
+    rates = TreeRates(shortest=25)
+    rates.look(RAYLET, by_pid(process(20), process(21, 20, own=5)), at=1000)
+    assert rates.look(RAYLET, by_pid(process(20, reaped=40)), at=1100) == {20: 0.4}
+
+
+def test_a_new_worker_and_one_with_a_used_pid_are_left_out() -> None:
+    rates = TreeRates(shortest=25)
+    rates.look(RAYLET, by_pid(process(20)), at=1000)
+    assert rates.look(RAYLET, by_pid(process(20, born=1050), process(21)), at=1100) == {}
+
+
+def test_what_outlived_its_worker_counts_with_none() -> None:
+    rates = TreeRates(shortest=25)
+    rates.look(RAYLET, by_pid(process(20), process(21, 20)), at=1000)
+    assert rates.look(RAYLET, by_pid(process(20), process(21, 1, own=80)), at=1100) == {20: 0.0}
+
+
+def test_a_look_too_soon_changes_nothing() -> None:
+    rates = TreeRates(shortest=25)
+    rates.look(RAYLET, by_pid(process(20)), at=1000)
+    known = rates.look(RAYLET, by_pid(process(20, own=50)), at=1100)
+    assert rates.look(RAYLET, by_pid(process(20, own=70)), at=1110) == known == {20: 0.5}
+    assert rates.look(RAYLET, by_pid(process(20, own=70)), at=1200) == {20: 0.2}
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(2, 9), st.integers(2, 9), st.integers(0, 50)), max_size=8), max_size=6))
+def test_no_rate_is_negative_whatever_the_kernel_shows(looks: list[list[tuple[int, int, int]]]) -> None:
+    rates = TreeRates(shortest=0)
+    for at, shown in enumerate(looks, start=1):
+        found = rates.look(2, by_pid(*(process(pid, parent, own) for pid, parent, own in shown)), at=at * 100)
+        assert all(rate >= 0 for rate in found.values())

@@ -28,7 +28,7 @@ def test_a_probe_works_where_only_ray_is_installed() -> None:
 
     done = subprocess.run([sys.executable, "-c", ELSEWHERE], input=parcel, capture_output=True, check=False, timeout=60)
 
-    assert done.stdout.decode().strip() == "['gpus', 'host', 'no_gpus_because', 'own']", done.stderr.decode()
+    assert done.stdout.decode().strip() == "['gpus', 'host', 'no_gpus_because', 'own', 'workers']", done.stderr.decode()
 
 
 def test_what_travels_to_a_probe_is_small_enough_to_stay_with_it() -> None:

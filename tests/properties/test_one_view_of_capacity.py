@@ -17,7 +17,7 @@ from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.answers import CHOSEN, look_ahead
 from distributed_grid.decide.roles import plan_workload
 from distributed_grid.decide.scheduler import NodeColumns, Sought
-from distributed_grid.decide.scheduler.feasibility import earmarks_for, feasible
+from distributed_grid.decide.scheduler.feasibility import feasible
 from distributed_grid.decide.scheduler.feasibility import why_not as why_no_task
 from distributed_grid.decide.scheduler.placing import choose
 from distributed_grid.model.leases import Lease
@@ -165,16 +165,3 @@ def test_members_of_roles_have_a_place_where_a_nodes_own_task_has_one(
 
     task = as_task(need, NodeColumns.of(NodeTable([home]), Usage.of(leases)))
     assert isinstance(found, Placement) is (choose(task) is not None)
-
-
-@MANY
-@given(clusters(), rule_sets, needs())
-def test_what_is_ever_possible_is_possible_for_the_queue_and_for_the_scheduler(
-    cluster: tuple[NodeTable, tuple[Lease, ...]], rules: Rules, need: ResourceVector
-) -> None:
-    nodes, leases = cluster
-    kept = earmarks_for(as_task(need, NodeColumns.of(nodes, Usage.of(leases), rules)))
-    verdict = _verdict(as_ask(need), nodes, leases, rules)
-    assert not (kept and verdict.is_hopeless)
-    if verdict.grant is not None:
-        assert kept, "what can be carried now can be carried by an idle node"

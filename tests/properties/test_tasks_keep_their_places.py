@@ -93,12 +93,13 @@ class World:
                 held = leases.get(member.lease_id or member.boost_id or "")
                 if held is None:
                     continue  # it went this very moment, and is told of within a second
-                assert held.source == member.runs_on
+                at = held.shares or (held,)
+                assert at[member.bundle - 1].source == member.runs_on
                 if member.boost_id is not None:
                     assert held.target == member.node == task.request.target
                     inside.setdefault(held.id, []).append(ResourceVector(task.needs))
                 else:
-                    assert held.resources == ResourceVector(task.needs)
+                    assert at[member.bundle - 1].resources == ResourceVector(task.needs)
         self.check_conditions()
         for boost_id, promised in inside.items():
             assert leases[boost_id].resources.covers(total(promised))

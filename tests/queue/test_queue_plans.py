@@ -1,4 +1,4 @@
-"""What `grid plan` says is what then happens: in hundreds of random states of the whole engine."""
+"""What `grid plan` says is what then happens: in random states of the whole engine, hundreds in `make test-slow`."""
 
 import contextlib
 import random
@@ -13,6 +13,7 @@ import pytest
 from builders import ask
 from disks import filled, small_disk
 from fake_cluster import FakeCluster
+from property_examples import examples
 from whole_grid import WholeGrid
 
 from distributed_grid.controller.sharing_routes import queue_dict
@@ -26,7 +27,6 @@ from distributed_grid.queue.answers import plan_answer, why_answer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-STATES = 200
 SHARING: dict[str, Any] = {
     "grace_seconds": 1,
     "min_hold_seconds": 0,
@@ -71,7 +71,8 @@ def a_state(lab: WholeGrid, chance: random.Random) -> None:
     lab.wait(5.0)  # all have seen it, and who was to yield has yielded
 
 
-@pytest.mark.parametrize("seed", range(STATES))
+@pytest.mark.hypothesis  # a property, though its examples come from a seed: `make test-slow` runs four times as many
+@pytest.mark.parametrize("seed", range(examples(200)))
 def test_what_the_plan_says_happens(make_grid: Callable[..., WholeGrid], seed: int) -> None:
     chance = random.Random(seed)
     lab = make_grid(seed=seed, policy=chance.choice(POLICIES), **SHARING)
@@ -136,7 +137,8 @@ def _it_is_met_when_it_was_said(lab: WholeGrid, wanted: Ask, start: str) -> None
     assert waiting.id not in lab.parts.sharing.waiting
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("seed", range(examples(60)))
 def test_plan_queue_and_why_have_one_answer_and_it_is_kept(make_grid: Callable[..., WholeGrid], seed: int) -> None:
     chance = random.Random(1000 + seed)
     rules = SHARING | {"min_hold_seconds": chance.choice((0, 20)), "grace_seconds": 10}
@@ -194,9 +196,9 @@ def test_however_many_plans_are_asked_for_the_disk_is_tried_once_in_a_moment(
     written: list[None] = []
     save = lab.parts.file.save
 
-    def counted(*args: Any) -> None:
+    def counted(*args: Any, **how: Any) -> None:
         written.append(None)
-        save(*args)
+        save(*args, **how)
 
     monkeypatch.setattr(lab.parts.file, "save", counted)
     assert all(planned(lab)["fits"] for _ in range(20))
@@ -321,7 +323,7 @@ def test_the_command_that_lets_a_request_wait_asks_for_the_same(lab: WholeGrid) 
 
 
 def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:
-    for_run = {"purpose": Purpose.RUN, "delivery": "reserve", "own_too": True}
+    for_run = {"purpose": Purpose.RUN, "delivery": "reserve", "own_too": True, "max_sources": 1}
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("a", amount=99, **for_run)))
     assert refused.value.try_next == "4 CPUs can be lent by b: grid run --cpus 4 --source b"
@@ -329,7 +331,7 @@ def test_a_run_is_told_what_a_run_can_do(lab: WholeGrid) -> None:
         lab.run(lab.service.request(ask("a", amount=4, source=source, duration_s=720.0, **for_run)))
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("a", amount=99, **for_run)))
-    assert str(refused.value.try_next).startswith("Waiting does not help: a run has a lease of one node. Ask for less")
+    assert str(refused.value.try_next).startswith("Waiting does not help: the nodes can never lend that")
     with pytest.raises(NoCapacity) as refused:
         lab.run(lab.service.request(ask("a", amount=4, **for_run), wait_s=600.0))
     assert refused.value.try_next == "Wait for it with --wait 13m"

@@ -67,7 +67,8 @@ class Controller:
 
     def boost(self) -> Any:
         at = "2026-01-01T10:00:00Z"
-        return {"boost_id": "b1", "state": "active", "ending": None, "allocated_at": at, "expires_at": at}
+        where = {"source_node": "gpu1", "parts": []}
+        return {"boost_id": "b1", "state": "active", "ending": None, "allocated_at": at, "expires_at": at, **where}
 
     def _answered(self) -> None:
         self.asked += 1

@@ -11,6 +11,7 @@ from fake_telemetry import FakeTelemetry
 from whole_grid import WholeGrid, at_home, together
 
 from distributed_grid.controller.sharing_routes import withdraw
+from distributed_grid.decide.queue.claims import OVERDUE_S
 from distributed_grid.decide.scheduler import NodeColumns, Sought, register_strategy
 from distributed_grid.errors import InvalidRequest, RequestNotFound, StoreBroken, TargetNotFound
 from distributed_grid.model.leases import LeaseState, Purpose
@@ -174,6 +175,21 @@ def test_a_task_in_a_reserved_boost_is_the_targets_and_what_it_has_there_is_not_
     assert schedule(lab, "three", cpu=4, node="a")
 
 
+def test_a_gang_that_wants_one_lease_has_all_its_members_in_one_group_though_a_boost_has_room(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    boost = reserved_boost(lab, 2)
+    apart = {"cpu": 1, "count": 2, "anti_affinity": {"tasks": ["gang"]}}
+    mixed = schedule(lab, "gang", **apart)
+    assert boost in {member.boost_id for member in mixed.members}
+    assert complete(lab, "gang")
+
+    decision = schedule(lab, "gang", **apart, own_lease=True)
+
+    assert [member.boost_id for member in decision.members] == [None, None]
+    assert len({member.placement_group for member in decision.members}) == 1
+    assert len({member.runs_on for member in decision.members}) == 2
+
+
 def test_parts_of_gpus_in_a_boost_are_on_one_device_each(make_grid: Make) -> None:
     lab = make_grid(fractional_gpus=True)
     lab.cluster.add_node("d", cpus=4, gpus=2)
@@ -240,7 +256,8 @@ def test_a_task_whose_boost_ends_has_lost_its_place(lab: WholeGrid) -> None:
 def test_a_gang_has_all_its_places_or_none(lab: WholeGrid) -> None:
     decision = schedule(lab, cpu=2, count=6, strategy="spread")
     assert [m.node for m in decision.members].count("b") == 2
-    assert len({m.placement_group for m in decision.members}) == 6
+    assert len({(m.placement_group, m.bundle) for m in decision.members}) == 6, "each has a bundle of its own"
+    assert len({m.lease_id for m in decision.members}) == len(lab.leases) == 1, "of one lease"
     assert complete(lab)
     all_home(lab)
 
@@ -331,14 +348,66 @@ def test_small_tasks_do_not_keep_a_gang_waiting_for_ever(lab: WholeGrid) -> None
     assert schedule(lab, "s0", cpu=2, node="b")
     gang = {"count": 2, "anti_affinity": {"tasks": ["gang"]}}
     assert schedule(lab, "gang", cpu=4, wait=True, **gang).queued
-    assert schedule(lab, "s1", cpu=2, node="b"), "at first, small ones may pass"
+    held = "b: its free capacity is held for requests ahead of this one, or was taken meanwhile"
+    assert held in schedule(lab, "s1", cpu=2, node="b").reasons
+    assert schedule(lab, "s2", cpu=2, node="b", wait=True).queued, "nor does one that waits take what is held"
+    assert schedule(lab, "s3", cpu=2, node="b", duration_seconds=60), "it is done before the gang's turn"
+    assert complete(lab, "s3")
     assert complete(lab, "s0")
-    lab.wait(31.0)
-    assert "b: its free capacity is held for a task that has waited longer" in schedule(lab, "s2", cpu=2).reasons
-    assert schedule(lab, "s3", cpu=2, wait=True).queued, "nor does one that waits take what is kept"
-    assert complete(lab, "s1")
     lab.wait(5.0)
     assert {member.node for member in tasks(lab).find("gang").members} == {"b", "c"}
+
+
+def test_a_gang_gets_nodes_whose_own_work_must_end_before_small_tasks_do(lab: WholeGrid) -> None:
+    works = [lab.cluster.start(name, 2) for name in "bc"]
+    lab.cluster.start("a", 4)
+    gang = {"count": 2, "anti_affinity": {"tasks": ["gang"]}}
+    assert schedule(lab, "gang", cpu=4, wait=True, **gang).queued
+    assert schedule(lab, "s1", cpu=2, node="b"), "the gang has no expected start, so at first others may pass it"
+    assert complete(lab, "s1")
+    lab.stop()
+    lab.clock.sleep(OVERDUE_S)
+    lab.start()
+    lab.wait(2.0)
+    assert not schedule(lab, "s2", cpu=2, node="b"), "its nodes are earmarked by now"
+    for work in works:
+        lab.cluster.finish(work or 0)
+    lab.wait(5.0)
+    assert {member.node for member in tasks(lab).find("gang").members} == {"b", "c"}
+
+
+def test_leases_yield_to_a_gang_that_has_a_better_claim(lab: WholeGrid) -> None:
+    lab.cluster.start("a", 4)
+    low = {"priority": AllocationPriority.LOW, "grace_s": 5, "requester": "bob"}
+    boosts = [reserved_boost(lab, source=name, **low) for name in "bc"]
+    lab.wait(61.0)  # their minimum hold is over
+    assert schedule(lab, "gang", cpu=4, count=2, wait=True, priority="high").queued
+    lab.wait(1.0)
+    assert {lab.leases[boost].is_winding_down for boost in boosts if boost in lab.leases} <= {True}
+    lab.wait(8.0)
+    assert {member.node for member in tasks(lab).find("gang").members} == {"b", "c"}
+    assert not set(boosts) & set(lab.leases)
+
+
+def test_no_lease_yields_to_a_gang_that_would_still_lack_a_place(lab: WholeGrid) -> None:
+    for name in "ac":
+        lab.cluster.start(name, 4)
+    boost = reserved_boost(lab, priority=AllocationPriority.LOW, grace_s=5, requester="bob")
+    lab.wait(61.0)
+    assert schedule(lab, "gang", cpu=4, count=2, wait=True, priority="high").queued
+    lab.wait(10.0)
+    assert lab.leases[boost].state is LeaseState.ACTIVE
+
+
+def test_a_gang_loses_only_the_members_whose_node_is_gone(lab: WholeGrid) -> None:
+    decision = schedule(lab, cpu=3, count=3, anti_affinity={"tasks": ["t"]})
+    assert {member.node for member in decision.members} == {"a", "b", "c"}
+    lab.cluster.kill_node("c")
+    lab.wait(5.0)
+    assert {member.node for member in tasks(lab).find("t").members} == {"a", "b"}
+    assert complete(lab)
+    lab.wait(1.0)
+    assert not lab.leases
 
 
 # -- the order of claims ---------------------------------------------------------------------------------------
@@ -531,8 +600,8 @@ def test_nothing_is_left_of_a_gang_that_a_crash_cut_off(lab: WholeGrid) -> None:
     lab.home.sharing.write_bytes(waiting)
     lab.crash()
     lab.wait(5.0)
-    assert tasks(lab).find("t")
-    assert len(lab.leases) == 2
+    assert len(tasks(lab).find("t").members) == 2
+    assert len(lab.leases) == 1
     assert complete(lab)
     all_home(lab)
 

@@ -136,3 +136,12 @@ def test_a_log_is_read_to_where_it_ended_though_its_process_goes_on_writing() ->
         return {"text": "x", "next": begin + 1, "more": begin < 2}
 
     assert asyncio.run(read_all(read)) == "xxx"
+
+
+def test_a_function_on_several_nodes_is_a_gang_in_one_lease_with_each_member_on_a_node_of_its_own() -> None:
+    body = asked(Controller(), lambda executor: executor.submit(print, 1, nodes=3, cpu=2), mode="share_and_offload")
+    assert (body["count"], body["own_lease"], body["cpu"]) == (3, True, 2)
+    assert body["anti_affinity"]["tasks"] == [body["task_id"]]
+
+    away = asked(Controller(), lambda executor: executor.submit(print, 1, nodes=2), mode="offload_only")
+    assert (away["anti_affinity"]["tasks"], away["anti_affinity"]["nodes"]) == ([away["task_id"]], ["head"])

@@ -12,7 +12,7 @@ from distributed_grid.decide.monitoring.demand import explain_demand
 from distributed_grid.decide.monitoring.snapshots import take_snapshots
 from distributed_grid.decide.scheduler.confidence import Outcome, Predicted
 from distributed_grid.model.demand import Bundle, Pending, Shape
-from distributed_grid.model.leases import LeaseState
+from distributed_grid.model.leases import Idle, LeaseState
 from distributed_grid.model.nodes import NodeTable
 from distributed_grid.model.resources import GB
 from distributed_grid.model.snapshots import GpuReading
@@ -26,7 +26,7 @@ def every_metric() -> Iterator[Metric]:
         NOON,
         take_snapshots(nodes, [], {"id-of-gpu1": reading(gpu)}, {}, now=NOON, start_grace=grace),
         explain_demand([Pending(Shape((Bundle(amounts(cpu=100)),)), 5)], nodes, {}, now=NOON),
-        [lease(str(state), state=state) for state in LeaseState],
+        [lease("idle", idle=Idle(NOON, yields=False)), *(lease(str(state), state=state) for state in LeaseState)],
         {"granted": 1, "refused": 1},
         collecting_s=0.1,
         queue=[waits()],

@@ -8,6 +8,7 @@ from typing import Any, Final
 from fake_node import STEPS, FakeBundle, FakeGroup, FakeWork, fixed, floats, vector
 from fake_world import FakeWorld
 
+from distributed_grid.decide.leases.idle import Occupant
 from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
 from distributed_grid.execution.port import Group, Holder, Mechanism, NodeView, RayletGone, RayMap
 from distributed_grid.faults import Point, fault_point
@@ -71,6 +72,9 @@ class FakeCluster(FakeWorld):
 
     def leave_private_cluster(self, lease: Lease) -> None:
         pass
+
+    def drain_private_cluster(self, lease: Lease, left_s: float, why: str) -> bool:
+        return False
 
     def cpus_in_use(self, raylet: Raylet, group_id: str) -> float:
         return 0.0
@@ -166,15 +170,18 @@ class FakeCluster(FakeWorld):
             raise ValueError(f"a placement group named {lease.group_name} exists")
         needs = [fixed(part.resources.to_ray()) for part in lease.shares or (lease,)]
         bundles = [FakeBundle(need, node_id) for need, node_id in zip(needs, node_ids, strict=True)]
-        nodes = [self._nodes.get(node_id) for node_id in node_ids]
-        if not all(n is not None and n.alive and n.fits(b.needs) for n, b in zip(nodes, bundles, strict=True)):
-            self.clock.sleep(within_s)
-            return None
         group = FakeGroup(f"{next(self._number):08x}", lease.group_name, bundles)
+        for bundle in bundles:
+            node = self._nodes.get(bundle.node_id)
+            if node is None or not node.alive or not node.fits(bundle.needs):
+                for other in self._nodes.values():
+                    other.groups.pop(group.id, None)
+                self.clock.sleep(within_s)
+                return None
+            node.groups.setdefault(group.id, []).append(bundle)
         self._groups[group.id] = group
-        for node, bundle in zip(nodes, bundles, strict=True):
-            node.groups[group.id] = bundle
-            self._changed(node)
+        for node_id in dict.fromkeys(node_ids):
+            self._changed(self._nodes[node_id])
         fault_point(Point.GROUP_MADE)
         self.passing("reserve", after=True)
         return group.id
@@ -203,7 +210,7 @@ class FakeCluster(FakeWorld):
                 continue
             node = self._nodes[bundle.node_id]
             node.running = {pid: w for pid, w in node.running.items() if w.group != group_id}
-            del node.groups[group_id]
+            node.groups.pop(group_id, None)
             self._refill(node)
             self._changed(node)
         self.passing("remove_group", after=True)
@@ -229,6 +236,17 @@ class FakeCluster(FakeWorld):
     def holders_in_group(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
         node = self._nodes[raylet.node_id]
         return tuple(_holder(w) for w in node.running.values() if w.group == group_id)
+
+    def held_in_group(self, raylet: Raylet, group_id: str, seen: NodeView) -> RayMap | None:
+        holders = self.holders_in_group(raylet, group_id)
+        return {name: amount for holder in holders for name, amount in holder.holds.to_ray().items()}
+
+    def occupants(self, raylet: Raylet) -> dict[str, tuple[Occupant, ...]] | None:
+        found: dict[str, tuple[Occupant, ...]] = {}
+        for work in self._nodes[raylet.node_id].running.values():
+            if work.group is not None:
+                found[work.group] = (*found.get(work.group, ()), Occupant(work.pid, (0,) * bool(work.holds.get("GPU"))))
+        return found
 
     def kill(self, node_id: NodeId, holders: tuple[Holder, ...]) -> int:
         """Ray retries a killed task: in the worst case on the same node."""
@@ -286,6 +304,8 @@ class _Groups:
         self.remove = cluster.remove_group
         self.is_idle = cluster.is_group_idle
         self.holders = cluster.holders_in_group
+        self.held = cluster.held_in_group
+        self.occupants = cluster.occupants
         self.cancel_tasks = cluster.cancel_tasks_in_group
 
 

@@ -61,7 +61,8 @@ class FakeNode:
     alive: bool = True
     running: dict[int, FakeWork] = field(default_factory=dict)
     queue: deque[FakeWork] = field(default_factory=deque)
-    groups: dict[str, FakeBundle] = field(default_factory=dict)
+    groups: dict[str, list[FakeBundle]] = field(default_factory=dict)
+    """By group, its bundles here."""
     gate: bool = False
     shown: tuple[Amounts, Amounts] = field(default_factory=lambda: ({}, {}))
     report_at: float | None = None
@@ -72,9 +73,13 @@ class FakeNode:
         arrives = self.on_its_way[0][0] if self.on_its_way else None
         return min((at for at in (arrives, self.report_at) if at is not None), default=None)
 
+    @property
+    def bundles(self) -> list[FakeBundle]:
+        return [bundle for group in self.groups.values() for bundle in group]
+
     def used(self, name: str) -> int:
         plain = sum(w.holds.get(name, 0) for w in self.running.values() if w.group is None)
-        return plain + sum(g.needs.get(name, 0) for g in self.groups.values())
+        return plain + sum(bundle.needs.get(name, 0) for bundle in self.bundles)
 
     def free(self, name: str) -> int:
         return self.total.get(name, 0) - self.used(name)

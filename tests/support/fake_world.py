@@ -65,7 +65,7 @@ class FakeWorld:
             {k: max(0, *(gap[k] for gap in missing)) for gap in missing for k in gap}
         )
         node.alive = False
-        for bundle in node.groups.values():
+        for bundle in node.bundles:
             bundle.placed = False
         node.groups, node.running, node.queue = {}, {}, deque()
         self._check("a node died")
@@ -156,7 +156,7 @@ class FakeWorld:
         bundle = FakeBundle(fixed(needs), node.id)
         group = FakeGroup(f"{next(self._number):08x}", group_name, [bundle])
         assert node.fits(bundle.needs)
-        self._groups[group.id], node.groups[group.id] = group, bundle
+        self._groups[group.id], node.groups[group.id] = group, [bundle]
         self._changed(node)
         return group.id
 
@@ -184,7 +184,7 @@ class FakeWorld:
         return {k: v for k, v in floats(self._named(name).total).items() if k.startswith("grid:")}
 
     def reserved(self, name: NodeName) -> ResourceVector:
-        return total([vector(g.needs) for g in self._named(name).groups.values()])
+        return total([vector(g.needs) for g in self._named(name).bundles])
 
     def has_place(self, group_id: str) -> bool:
         group = self._groups.get(group_id)

@@ -36,6 +36,8 @@ class World:
     """Where those who wait were told that their place is."""
     numbers: PolicyNumbers | None = None
     grace_s: float = 30.0
+    uses_up_grace: bool = False
+    """Whether work keeps a lease that expires until its grace period is over, too."""
 
     def nodes(self) -> NodeTable:
         usage = Usage.of(self.leases.values())
@@ -82,7 +84,7 @@ class World:
         self.queue.remove(waiting)
 
     def _reclaim(self, preemption: Preemption) -> None:
-        for victim in preemption.victims:
+        for victim in preemption.due(self.now):
             units = preemption.takes[victim.id]
             assert self.leases[victim.id] == victim, "no holder is asked twice"
             if units < victim.units:
@@ -100,10 +102,18 @@ class World:
 
     def go_on_to(self, now: datetime) -> None:
         self.now = now
+        if self.uses_up_grace:
+            self.leases = {id: _expired(lease, now) for id, lease in self.leases.items()}
         self.leases = {id: lease for id, lease in self.leases.items() if _home_at(lease) > now}
 
     def next_end(self) -> datetime | None:
         return min((_home_at(lease) for lease in self.leases.values()), default=None)
+
+
+def _expired(lease: Lease, now: datetime) -> Lease:
+    if lease.state is not LeaseState.ACTIVE or now < lease.expires_at:
+        return lease
+    return replace(lease, state=LeaseState.RELEASING, release_asked_at=lease.expires_at)
 
 
 def _home_at(lease: Lease) -> datetime:

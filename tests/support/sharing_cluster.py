@@ -21,7 +21,7 @@ resource_sharing:
   monitoring_interval_seconds: 1
   min_hold_seconds: 0
   grace_seconds: 6
-  thresholds: {excess_threshold: 0, cpu_pressure_high: 0.5, cpu_pressure_low: 0.25, memory_pressure_high: 0.95}
+  thresholds: {excess_threshold: 0, cpu_pressure_high: 0.3, cpu_pressure_low: 0.15, memory_pressure_high: 0.95}
   teams:
   - {name: red, guaranteed: {cpu: 4}}
   - {name: blue, guaranteed: {cpu: 4}}

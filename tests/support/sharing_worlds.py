@@ -57,8 +57,8 @@ def _sum(leases: Iterable[Lease], **where: object) -> ResourceVector:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, most_leases: int = 7) -> World:
-    """Up to three lenders that have lent this and that of what they have."""
+def worlds(draw: st.DrawFn, *, most_leases: int = 7, most_spare: int = 2) -> World:
+    """Up to three lenders that have lent this and that of what they have; the most CPUs and GB that each has idle."""
     names = LENDERS[: draw(st.integers(1, 3))]
     bases = {TARGET: amounts(cpu=2, memory=8)}
     bases |= {
@@ -73,7 +73,8 @@ def worlds(draw: st.DrawFn, *, most_leases: int = 7) -> World:
         leases += [made] if made is not None else []
     for name in names:  # their own work has most of the rest, or few requests would have to wait
         left = bases[name] - used[name] - _sum(leases, source=name)
-        spare = amounts(cpu=draw(st.integers(0, 2)), memory=draw(st.integers(0, 2)), gpu=draw(st.integers(0, 1)))
+        idle = st.integers(0, most_spare)
+        spare = amounts(cpu=draw(idle), memory=draw(idle), gpu=draw(st.integers(0, (most_spare + 1) // 2)))
         used[name] += (left - spare).at_least_zero()
     return World(bases, used, tuple(leases), world.limits)
 

@@ -39,6 +39,7 @@ _COMMANDS = {
         "resource_sharing:resource_sharing",
         "Queue requests; show or set the policy; show what nodes may lend.",
     ),
+    "reserve": ("reserve:reserve", "Promise capacity in advance, at times that may repeat: windows."),
     "config": ("config:config", "Check and show the configuration."),
     "audit": ("audit:audit", "Compare the ledger with the cluster; show who did what."),
     "doctor": ("doctor:doctor", "Check everything that grid needs, and suggest fixes."),

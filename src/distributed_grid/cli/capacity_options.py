@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_DURATION: Callable[[Any], Any] = click.option(
+    "--duration", metavar=TIME, help="How long the capacity is lent.  [default: 1h]"
+)
 _WORDS: tuple[Callable[[Any], Any], ...] = (
     click.argument("target", type=NODE),
     click.argument("resource_type", metavar="cpu|gpu|memory|CUSTOM", type=KIND),
@@ -25,7 +28,7 @@ _WORDS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--priority", type=PRIORITY, default="normal", show_default=True, help="low, normal, high or critical."
     ),
-    click.option("--duration", metavar=TIME, help="How long the capacity is lent.  [default: 1h]"),
+    _DURATION,
     click.option(
         "--source",
         "sources",
@@ -74,6 +77,14 @@ def with_capacity_options(command: F) -> F:
     """TARGET TYPE AMOUNT, and the options that bound it."""
     for word in reversed(_WORDS):
         command = word(command)
+    return command
+
+
+def with_window_options(command: F) -> F:
+    """The same for capacity that is promised in advance: `--for` is how long each time of a window lasts."""
+    for word in reversed(_WORDS):
+        if word is not _DURATION:
+            command = word(command)
     return command
 
 

@@ -67,6 +67,8 @@ def _supervised(
     messages = ReclaimMessages(lease, say, reclaim)
     try:
         while (code := _waited(process, _POLL_S)) is None:
+            for text in lease.losses():
+                say(f"grid: {text}")
             reclaim_now = messages.look("The command" if ends else "What runs in this shell")
             if lease.ended is None and (reclaim_now is None or reclaim_now.left_s > 0):
                 continue

@@ -107,6 +107,10 @@ def _role_runs(client: GridClient) -> Iterable[tuple[str, str]]:
     return [(run["name"], run["state"]) for run in client.role_runs()["runs"]]
 
 
+def _windows(client: GridClient) -> Iterable[tuple[str, str]]:
+    return [(window["name"], f"{window['at']} ({window['time_zone']})") for window in client.windows()]
+
+
 def _local_runs(client: GridClient) -> Iterable[tuple[str, str]]:
     from distributed_grid.run.records import Runs
 
@@ -128,4 +132,5 @@ TEAM: Final = Word(known=_teams)
 TOKEN: Final = Word(known=_tokens)
 OFFLOAD: Final = Word(known=_offloads)
 ROLE_RUN: Final = Word(known=_role_runs)
+WINDOW: Final = Word(known=_windows)
 LOCAL_RUN: Final = Word(known=_local_runs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     examples=[
         "grid run --cpus 4 -- train_model.py --epochs 3",
         "grid run --gpus 1 --wait 30m -- python -m my_package.train",
+        "grid run --nodes 3 --gpus 1 -- train_model.py",
         "grid run --boost 3f2a91c0 -- train_model.py",
         "grid run --detach --cpus 2 -- ./nightly.sh",
     ],
@@ -32,7 +33,21 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="N", help="GPUs of the lease. Each brings CPUs along unless --cpus is given.")
 @click.option("--memory", metavar="GB", help="Memory of the lease, in GB.")
 @click.option(
-    "--source", metavar="NODE", type=NODE, help="The lender.  [default: the eligible node with the most left]"
+    "--nodes",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    help="Lease these amounts on each of N nodes.  [default: all on one node, or else divided among a few]",
+)
+@click.option(
+    "--spread", is_flag=True, help="Divide the amounts among as many nodes as possible, in whole GPUs or CPUs."
+)
+@click.option(
+    "--source",
+    "sources",
+    metavar="NODE",
+    type=NODE,
+    multiple=True,
+    help="A node that may lend; may be repeated.  [default: the eligible node with the most left]",
 )
 @click.option("--priority", type=PRIORITY, default="normal", show_default=True, help="low, normal, high or critical.")
 @click.option(
@@ -67,9 +82,9 @@ def run(
     detach: bool,
     words: tuple[str, ...],
     as_json: bool,
-    **options: str | None,
+    **options: Any,
 ) -> int:
-    """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease.
+    """Run a Ray script, unmodified, or any command, with its tasks and actors inside a lease, on one node or several.
 
     The exit code is the program's own, or 5 if the lease ended first. Ctrl-C ends the program and returns the lease.
     """

@@ -9,7 +9,7 @@ import click
 
 from distributed_grid.cli.columns import Canvas, Column, Form, fit, fitted_table
 from distributed_grid.cli.output import clock, distance, quantity
-from distributed_grid.model.endings import on_grace_end, what_happens_then, why_it_ends
+from distributed_grid.model.endings import EndCause, on_grace_end, what_happens_then, why_it_ends
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import in_words
 from distributed_grid.model.resources import GPU
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", "BoostList", "BoostStatus")
 
 HELD = "as work ends"
-STATES = {"active": "green", "granting": "yellow", "releasing": "yellow", "lost": "red"}
+STATES = {"active": "green", "idle": "yellow", "granting": "yellow", "releasing": "yellow", "lost": "red"}
 
 
 def boost_card(boost: Boost) -> str:
@@ -45,7 +45,7 @@ def boost_card(boost: Boost) -> str:
 
 def lenders(boost: Boost) -> str:
     """ "gpu1", "gpu1 and gpu2"."""
-    return in_words([part["source_node"] for part in boost["parts"]]) or boost["source_node"]
+    return in_words(list(_by_lender(boost))) or boost["source_node"]
 
 
 def part_lines(divided: Boost | Plan) -> list[str]:
@@ -58,8 +58,16 @@ def part_lines(divided: Boost | Plan) -> list[str]:
 
 def _sources(boost: Boost) -> str:
     """For a column: "gpu1", "gpu1 (6), gpu2 (4)"."""
-    parts = [f"{part['source_node']} ({part['amount']:g})" for part in boost["parts"]]
+    parts = [f"{source} ({amount:g})" for source, amount in _by_lender(boost).items()]
     return ", ".join(parts) or boost["source_node"]
+
+
+def _by_lender(boost: Boost) -> dict[str, float]:
+    """How much each of several lenders lends; of a reservation it may lend several bundles."""
+    amounts: dict[str, float] = {}
+    for part in boost["parts"]:
+        amounts[part["source_node"]] = amounts.get(part["source_node"], 0) + part["amount"]
+    return amounts
 
 
 def return_line(boost: Boost) -> str:
@@ -208,15 +216,24 @@ def _reclaim_note(boost: Boost) -> list[str]:
     notice, ending = boost["notice"], boost["ending"]
     why = None if ending is None else why_it_ends(ending)
     until = None if ending is None else ending["deadline"]
+    if notice is not None and ending is not None and ending["cause"] == EndCause.IDLE:
+        what = quantity(boost["resource_type"], notice["amount"])
+        return [f"reclaim of {what} ({why}): taken back at {clock(notice['deadline'])} unless used or released"]
     if notice is not None:
         what = quantity(boost["resource_type"], notice["amount"])
         reason = why or notice["reason"]
         text = f"reclaim of {what} ({reason}): taken back at {clock(notice['deadline'])} unless released"
         return [text if ending is None or until is None else f"{text}; {what_happens_then(ending, clock(until))}"]
     if ending is None:
-        return []
+        return _idle_note(boost)
     then = "" if until is None else f"; {what_happens_then(ending, clock(until))}"
     return [f"is being returned: {why}{then}"]
+
+
+def _idle_note(boost: Boost) -> list[str]:
+    if (since := boost["idle_since"]) is None:
+        return []
+    return [f"idle: its work has not used it since {clock(since)}"]
 
 
 def bold(text: str) -> str:

@@ -7,6 +7,7 @@ import click
 from distributed_grid.cli.commands import TIME, Group
 from distributed_grid.cli.output import json_option, say, show, show_output
 from distributed_grid.cli.parameters import LOCAL_RUN
+from distributed_grid.model.nodes import in_words
 
 if TYPE_CHECKING:
     from distributed_grid.run.records import Runs, ShownRun, ShownRuns
@@ -112,7 +113,7 @@ def _table(found: "ShownRuns") -> str:
                 "Exit", ["" if run["exit_code"] is None else str(run["exit_code"]) for run in runs], right=True
             ),
             "pid": Column.of("Local PID", [str(run["pid"]) for run in runs], right=True),
-            "lender": Column.of("Lender", [run["source_node"] or "" for run in runs]),
+            "lender": Column.of("Lender", [_lenders(run) for run in runs]),
             "began": Column.of("Began", [clock(run["began_at"]) for run in runs]),
             "took": Column.of("Took", [f"{run['seconds']:.0f} s" for run in runs], right=True),
             "command": Column.of("Command", commands, *narrower),
@@ -124,6 +125,10 @@ def _table(found: "ShownRuns") -> str:
     return "\n".join([fitted_table(table, _STATES), *(["", *refused] if refused else [])])
 
 
+def _lenders(run: "ShownRun") -> str:
+    return in_words(run["source_nodes"]) or run["source_node"] or ""
+
+
 def whereabouts(run: "ShownRun") -> str:
     """Where the program is, and where the capacity is that its Ray work uses."""
     is_over = run["ended_at"] is not None
@@ -132,7 +137,7 @@ def whereabouts(run: "ShownRun") -> str:
         return here if is_over else f"{here}, without a lease yet"
     private = " in a private cluster" if run["isolation"] == "cluster" else ""
     return (
-        f"{here}; its Ray work {'ran' if is_over else 'runs'}{private} on {run['source_node']}, "
+        f"{here}; its Ray work {'ran' if is_over else 'runs'}{private} on {_lenders(run)}, "
         f"in a lease for {run['target_node']}"
     )
 

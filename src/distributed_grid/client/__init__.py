@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from distributed_grid.wire.sharing import Cooldown, CooldownRequest, PolicyChange, PolicyStatus, SharingStatus
     from distributed_grid.wire.tokens import Me, NewToken, RevokedTokens, TokenList, TokenRequest
     from distributed_grid.wire.values import Amount, Health
+    from distributed_grid.wire.windows import CancelledWindow, Window, WindowList, WindowRequest
 
 __all__ = ["RAYLET_S", "GridClient", "answers", "user_name"]
 
@@ -84,8 +85,25 @@ class GridClient(Caller):
         wait = waiting_time(body.get("wait_seconds") or 0)
         return self._answer(Call("POST", "/boosts", body, headers={"Idempotency-Key": key}, answer_s=_YIELD_S + wait))
 
+    _last_boosts: tuple[str, dict[str, Boost]] = ("", {})
+    """The version of the last list of all boosts, and the list."""
+
     def boost_status(self, node: str | None = None) -> BoostStatus:
-        return self._answer(Call("GET", "/boosts", params={"node": node} if node else None))
+        """All boosts, or those of one node.
+
+        Only what changed since the last call is sent and parsed, so that many boosts cost little. A boost that did not
+        change is the same object in the next answer: copy it before you change it.
+        """
+        if node:
+            return self._answer(Call("GET", "/boosts", params={"node": node}))
+        version, known = self._last_boosts
+        found: BoostStatus = self._answer(Call("GET", "/boosts", params={"since": version}))
+        present = {boost["boost_id"]: boost for boost in found["boosts"]}
+        if found.pop("since", None) is not None:
+            present = _in_order(known, present, frozenset(found.pop("ended")))
+        self._last_boosts = (found.pop("version", ""), present)
+        found["boosts"] = list(present.values())
+        return found
 
     def boost(self, boost_id: str, *, to_use: bool = False) -> Boost:
         """One boost. `to_use`: to run something inside it, which only its owners may."""
@@ -206,6 +224,21 @@ class GridClient(Caller):
     def why(self, request_or_boost: str) -> Why:
         return self._answer(Call("GET", f"/why/{_segment(request_or_boost)}"))
 
+    def create_window(self, body: WindowRequest) -> Window:
+        """Promise capacity from now on, at the times that the window names."""
+        return self._answer(Call("POST", "/windows", body))
+
+    def windows(self) -> list[Window]:
+        found: WindowList = self._answer(Call("GET", "/windows"))
+        return found["windows"]
+
+    def window(self, name: str) -> Window:
+        return self._answer(Call("GET", f"/windows/{quote(name, safe='')}"))
+
+    def cancel_window(self, name: str, *, release: bool = False) -> CancelledWindow:
+        """End a window's promise; with `release`, also the boost that it has now."""
+        return self._answer(Call("DELETE", f"/windows/{quote(name, safe='')}", params={"release": release}))
+
     def schedule_task(self, body: TaskRequest) -> TaskDecision:
         """Find a place for a task. It has an id before it is sent, so that a retry does not create a second one."""
         sent: TaskRequest = {**body, "task_id": body.get("task_id") or uuid.uuid4().hex}
@@ -294,6 +327,17 @@ class GridClient(Caller):
     def stop_controller(self, *, force: bool, wait_s: float) -> Stopped:
         body: StopRequest = {"force": force, "wait_seconds": wait_s}
         return self._answer(Call("POST", "/controller/stop", body, answer_s=ANSWER_S + wait_s))
+
+
+def _in_order(known: dict[str, Boost], changed: dict[str, Boost], ended: frozenset[str]) -> dict[str, Boost]:
+    """A list of boosts, the oldest first, after changes to it. A change leaves a boost where it is."""
+    if ended:
+        known = {boost_id: boost for boost_id, boost in known.items() if boost_id not in ended}
+    together = {**known, **changed}
+    if len(together) == len(known):
+        return together
+    in_order = sorted(together.values(), key=lambda boost: (boost["allocated_at"], boost["boost_id"]))
+    return {boost["boost_id"]: boost for boost in in_order}
 
 
 def _segment(boost_id: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from distributed_grid.errors import GridError, NotFound, Refused
+from distributed_grid.errors import GridError, NotFound, Refused, ReservedForWindow
 from distributed_grid.loops import log_failure
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.leases import RENEWED_AFTER, LeaseState
@@ -67,7 +67,7 @@ class LeaseKeeper:
         return self.ended
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, NotFound | Refused):
+        if isinstance(error, NotFound | Refused) and not isinstance(error, ReservedForWindow):
             self.ended = error
         elif not isinstance(error, GridError):  # not as usual as a controller that is away
             log_failure("renewing a lease", error)

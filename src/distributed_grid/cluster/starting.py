@@ -26,13 +26,9 @@ from distributed_grid.cluster.processes import NODE_MARKER, carrying, end
 from distributed_grid.errors import ClusterStartFailed
 from distributed_grid.execution.ray_start import RUN
 
-# Leaves out two servers that would delay the head by a second: an API server with nothing in it (without the dashboard
-# it has only Ray's usage statistics, which are off), and a server for ray:// programs at an unpublished port. If the
-# process that should release it ends instead, so does it.
+# If the process that should release it ends instead, so does it.
 WHEN_RELEASED: Final = f"""
 {RUN}
-services.start_api_server = lambda *args, **options: ("", None)
-Node.start_ray_client_server = lambda self: None
 sys.stdin.readline() and sys.exit(main())
 """
 _SOCKETS_OF_A_RAYLET: Final = 2  # its own and its object store's

@@ -45,6 +45,12 @@ class ForecasterChoice(StrEnum):
     RIVER = "river"
 
 
+class IdleAction(StrEnum):
+    OFF = "off"
+    WARN = "warn"
+    RECLAIM = "reclaim"
+
+
 PRESSURES: Final = ("cpu", "memory", "gpu")
 
 
@@ -181,6 +187,14 @@ class SharingConfig(Settings):
     min_hold_seconds: Wait | None = Field(
         default=None,
         description="The age in seconds before which no boost is preempted, returned or moved. Default: by policy.",
+    )
+    idle_after: Interval = Field(
+        default=900, description="How long work must not use a lease before the lease counts as idle, in seconds."
+    )
+    idle_action: Annotated[IdleAction, one_of(IdleAction)] = Field(
+        default=IdleAction.WARN,
+        description="What happens to an idle lease: off does not look for any, warn reports it, reclaim also takes it "
+        "back when a request waits for its capacity.",
     )
     teams: Annotated[tuple[TeamConfig, ...], EmptyList] = Field(
         default=(), description="The teams that share the cluster. Default: all users are in one team."

@@ -34,6 +34,7 @@ from distributed_grid.controller.scheduling_routes import add_scheduling_routes
 from distributed_grid.controller.sharing_routes import add_sharing_routes, waiting_dict
 from distributed_grid.controller.token_routes import add_token_routes
 from distributed_grid.controller.tokens import Tokens
+from distributed_grid.controller.window_routes import add_window_routes
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, ScopeMissing, StoreBroken
 from distributed_grid.execution.role_records import RoleRecords
@@ -150,6 +151,7 @@ def make_app(
     add_token_routes(api, tokens, engine.parts)
     add_monitoring_routes(api, engine)
     add_sharing_routes(api, engine)
+    add_window_routes(api, engine)
     add_offload_routes(api, engine)
     add_scheduling_routes(api, engine)
     add_role_routes(api, role_records, engine)

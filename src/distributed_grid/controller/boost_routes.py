@@ -67,15 +67,26 @@ def add_boost_routes(api: APIRouter, engine: Engine, tokens: Tokens) -> None:
 
     @api.get("/boosts", response_model=BoostStatus)
     @needs(Scope.VIEW)
-    async def boost_status(node: Annotated[str | None, Query(max_length=255)] = None) -> BoostStatus | Response:
-        """Show the totals per resource type, then every boost. `node`: only those to or from this node."""
+    async def boost_status(
+        node: Annotated[str | None, Query(max_length=255)] = None,
+        since: Annotated[str | None, Query(max_length=255)] = None,
+    ) -> BoostStatus | Response:
+        """Show the totals per resource type, then every boost. `node`: only those to or from this node. `since`: only
+        what changed since this `version` of the list; without a known one, all boosts, and the present version."""
         problems = list(engine.problems())
         if node is not None:
             found = service.boosts(node)
             if not found:  # a node that left the configuration is still shown with its boosts
                 node_named(await p.look(), node)
-            return {**status_dict(found, p.notes), "problems": problems}
-        text = status_text.render(service.boosts(), p.notes)
+            status = status_dict(found, p.notes)
+            return {
+                "total_active": status["total_active"],
+                "resources": status["resources"],
+                "cut": status["cut"],
+                "boosts": status["boosts"],
+                "problems": problems,
+            }
+        text = status_text.render(service.boosts(), p.notes, since)
         return json_answer(text[:-1] + b',"problems":' + orjson.dumps(problems) + b"}")
 
     @api.get("/boosts/{boost_id}")

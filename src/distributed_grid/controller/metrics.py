@@ -81,6 +81,8 @@ class Seen:
     runs: RunTimes = field(default_factory=RunTimes)
     queue: Sequence[Waiting] = ()
     """Requests for boosts that wait for their turn."""
+    windows: int = 0
+    """Promises of capacity in advance."""
     decisions: Mapping[str, int] = field(default_factory=dict)
     """Decisions about tasks: accepted, queued, rejected."""
     outcomes: Sequence[Outcome] = ()
@@ -103,6 +105,10 @@ def all_metrics(seen: Seen) -> Iterator[Metric]:
     yield from _waiting(seen.demand, seen.now)
     yield from _lending(seen.leases, seen.events)
     yield from _queue(seen.queue, seen.now)
+    yield GaugeMetricFamily("grid_windows", "Windows: promises of capacity in advance", seen.windows)
+    missed = CounterMetricFamily("grid_windows_missed", "Windows that ended before they got their capacity")
+    missed.add_metric([], seen.events.get("window_missed", 0))
+    yield missed
     yield from _scheduling(seen.decisions, seen.outcomes)
     yield _gauge("grid_collecting_seconds", "Duration of the last round of measuring", [], [((), seen.collecting_s)])
     times = HistogramMetricFamily("grid_task_execution_seconds", "How long work that grid ran took, as reported")
@@ -206,12 +212,16 @@ def _waiting(demand: Sequence[Demand], now: datetime) -> Iterator[Metric]:
     yield GaugeMetricFamily("grid_pending_oldest_seconds", "How long the oldest of them has been seen waiting", oldest)
 
 
+def _kind(lease: Lease) -> str:
+    return lease.kind if lease.kind in BUILT_IN else "custom"
+
+
 def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Metric]:
     counts = Counter(
         (
             lease.state.shown,
             str(lease.delivery),
-            lease.kind if lease.kind in BUILT_IN else "custom",
+            _kind(lease),
             str(lease.purpose),
         )
         for lease in leases
@@ -221,6 +231,13 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
         "Number of leases: boosts have the purpose boost, the others belong to programs",
         ["state", "delivery", "resource", "purpose"],
         ((key, float(count)) for key, count in sorted(counts.items())),
+    )
+    idle = Counter((str(lease.delivery), _kind(lease)) for lease in leases if lease.idle is not None)
+    yield _gauge(
+        "grid_boosts_idle",
+        "Number of leases that their work does not use",
+        ["delivery", "resource"],
+        ((key, float(count)) for key, count in sorted(idle.items())),
     )
     granted, refused = events.get("granted", 0), events.get("refused", 0)
     yield _counter("grid_boost_requests", "Requests for boosts", "outcome", {"granted": granted, "refused": refused})

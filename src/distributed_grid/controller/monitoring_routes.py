@@ -132,6 +132,7 @@ def add_metrics_route(app: FastAPI, engine: Engine) -> None:
             collecting_s=collector.took_s if collector else None,
             runs=engine.runs,
             queue=tuple(p.sharing.waiting.values()),
+            windows=len(p.sharing.windows),
             decisions=p.sharing.scheduling.decisions,
             outcomes=tuple(p.sharing.scheduling.calibrator.outcomes),
         )

@@ -40,7 +40,7 @@ class GuardedProtocol(HttpToolsProtocol):
     # -- coming and going -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        super().connection_made(transport)
+        super().connection_made(_TogetherWritten(transport, self.loop))  # type: ignore[arg-type] # it acts as one
         self.everyone[self] = None
         if len(self.everyone) > MOST_CONNECTIONS:
             next((each for each in self.everyone if not each._is_answered), self).transport.abort()
@@ -121,6 +121,38 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size():  # closing would wait for a client that does not read
             self.transport.abort()
         super().timeout_keep_alive_handler()
+
+
+class _TogetherWritten:
+    """A transport that sends what is written in one step of the event loop together: the head of an answer and its
+    body, which uvicorn writes one after the other. Two packets would wake the client twice."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._unsent: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._unsent:
+            self._unsent.append(data)
+            self._send()
+        elif len(data) > LONGEST_HEAD:
+            self._transport.write(data)
+        else:
+            self._unsent.append(data)
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        if self._unsent:
+            data, self._unsent = b"".join(self._unsent), []
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
 
 
 def make_server(app: ASGIApp, listening: Listening) -> uvicorn.Server:

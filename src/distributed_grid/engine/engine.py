@@ -18,6 +18,7 @@ from distributed_grid.engine.auditor import Auditor
 from distributed_grid.errors import GridError, Refused, StoreBroken
 from distributed_grid.execution.port import Cluster
 from distributed_grid.execution.processes import ProcessControl
+from distributed_grid.leases.idle import IdleLeases, withdraw_idle_notices
 from distributed_grid.leases.reconciler import Reconciler
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release
@@ -137,6 +138,7 @@ class Engine:
         self.rebalancing = (
             Rebalancing(self.parts, self.service, self.watching.collector) if self.watching is not None else None
         )
+        self.idle_leases = None if self.watching is None else IdleLeases(self.parts, self.watching.collector)
         self.offloading = None if control is None else Offloading(self.parts, self.service, control, self._snapshots)
         self.runs = RunTimes()
         collector = self.watching.collector if self.watching else None
@@ -176,6 +178,7 @@ class Engine:
         names = frozenset(node.name for node in self.config.nodes) or frozenset(nodes)
         p.identity = ClusterIdentity(self.config.name, names)
         await self._recovery.load(nodes, strict=strict)
+        withdraw_idle_notices(p)
         if await p.try_commit():
             self._recovery.settle()
         p.journal.note("started", f"grid manages {len(nodes)} nodes; {len(p.ledger)} boosts are known")
@@ -188,6 +191,8 @@ class Engine:
         self.scheduling.start()
         if self.watching is not None:
             await self.watching.start()
+        if self.idle_leases is not None:
+            self.idle_leases.start()
         if self.rebalancing is not None:
             self.rebalancing.start()
         if self.offloading is not None:
@@ -311,6 +316,8 @@ class Engine:
         """Stop all loops and release the lock; boosts stay as they are."""
         if self.offloading is not None:
             await self.offloading.processes.stop()
+        if self.idle_leases is not None:
+            await self.idle_leases.stop()
         if self.rebalancing is not None:
             await self.rebalancing.stop()
         if self.watching is not None:

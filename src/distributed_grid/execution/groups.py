@@ -6,7 +6,7 @@ read once at the start, and when certainty is needed.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,9 +16,10 @@ from ray.core.generated import gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from distributed_grid.decide.leases.idle import Occupant
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution import ray_rpc
-from distributed_grid.execution.port import Group, Holder, Raylets, RayMap
+from distributed_grid.execution.port import Group, Holder, NodeView, Raylets, RayMap
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
@@ -30,12 +31,12 @@ def group_handle(group_id: str) -> PlacementGroup:
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)))
 
 
-def inside(group_id: str, *, is_divided: bool = False) -> PlacementGroupSchedulingStrategy:
-    """The scheduling strategy that puts a task or actor, and everything it starts, into a group: into its one bundle,
-    or if it is divided into any that has room."""
+def inside(group_id: str, bundle: int | None = 1) -> PlacementGroupSchedulingStrategy:
+    """The scheduling strategy that puts a task or actor, and everything it starts, into a group: into the bundle with
+    this number, from 1 on, or, if it is None, into any that has room."""
     return PlacementGroupSchedulingStrategy(
         placement_group=group_handle(group_id),
-        placement_group_bundle_index=-1 if is_divided else 0,
+        placement_group_bundle_index=-1 if bundle is None else bundle - 1,
         placement_group_capture_child_tasks=True,
     )
 
@@ -97,6 +98,15 @@ class Groups:
 
     def holders(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
         return ray_rpc.holders_in_group(raylet, group_id, self._gcs_address)
+
+    def held(self, raylet: Raylet, group_id: str, seen: NodeView) -> RayMap | None:
+        marks = f"_group_{group_id}"
+        parts = [name for name in seen.total if name.endswith(marks)]
+        held = {name.removesuffix(marks): seen.total[name] - seen.free.get(name, 0.0) for name in parts}
+        return {name: amount for name, amount in held.items() if amount > 0} if parts else None
+
+    def occupants(self, raylet: Raylet) -> Mapping[str, tuple[Occupant, ...]] | None:
+        return ray_rpc.occupants_of_groups(raylet)
 
     def cancel_tasks(self, group_id: str) -> int:
         return ray_rpc.cancel_tasks_in_group(self._nodes.raylets(), group_id)

@@ -16,6 +16,7 @@ from distributed_grid.execution.on_node_kept import Kept
 from distributed_grid.execution.ray_start import AGENT_PORTS, RUN, STARTED, STAYING
 
 _GONE_WITHIN_S = 30.0
+_ANSWER_S = 5.0
 MOST_WINDOWS = 10
 _LEAST_SHARE = 0.02
 """Of a core. A Ray that uses less during its start, and writes nothing, makes no progress. A hung one still polls."""
@@ -122,12 +123,47 @@ class RayletHost:
         address, labels = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_labels()
         own = ["--node-ip-address", address, "--labels", _as_an_argument(labels)]
         self._ray = OwnRay([*own, *arguments], environment)
+        self._arguments = arguments
 
     def why_not_up(self, within_s: float) -> str | None:
         why = self._ray.why_not_up(within_s)
         if why is None:  # otherwise this actor still has to report why
             threading.Thread(target=self._leave_with_it, daemon=True).start()
         return why
+
+    def drain(self, left_s: float, why: str) -> bool:
+        """Tell the private Ray that its nodes are preempted once so much time is over. It starts nothing new there.
+
+        Only while actors live there, since Ray ends a draining node at once when nothing holds it: work of tasks alone
+        would lose its grace period, and no task hears of this. Returns whether the call was made.
+        """
+        import ray._raylet
+        from ray._private.grpc_utils import init_grpc_channel
+        from ray.core.generated import autoscaler_pb2, gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
+
+        head = self._arguments[self._arguments.index("--address") + 1]
+        actors = gcs_service_pb2.GetAllActorInfoRequest()
+        actors.filters.state = gcs_pb2.ActorTableData.ALIVE
+        channel = init_grpc_channel(head)
+        try:
+            stub = gcs_service_pb2_grpc.ActorInfoGcsServiceStub(channel)
+            if not stub.GetAllActorInfo(actors, timeout=_ANSWER_S).actor_table_data:
+                return False
+            nodes = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
+            found = nodes.GetAllNodeInfo(gcs_service_pb2.GetAllNodeInfoRequest(), timeout=_ANSWER_S).node_info_list
+        finally:
+            channel.close()
+        deadline_ms = round((time.time() + left_s) * 1000)
+        for node in found:
+            if node.state == gcs_pb2.GcsNodeInfo.ALIVE and not node.is_head_node:
+                ray._raylet.GcsClient(address=head).drain_node(
+                    node.node_id.hex(),
+                    autoscaler_pb2.DrainNodeReason.DRAIN_NODE_REASON_PREEMPTION,
+                    why,
+                    deadline_ms,
+                    timeout=_ANSWER_S,
+                )
+        return True
 
     def _leave_with_it(self) -> None:
         self._ray.until_over()

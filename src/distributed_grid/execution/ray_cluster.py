@@ -42,6 +42,9 @@ class RayCluster(RayGateway):
     def leave_private_cluster(self, lease: Lease) -> None:
         private_raylet.leave(lease)
 
+    def drain_private_cluster(self, lease: Lease, left_s: float, why: str) -> bool:
+        return private_raylet.drain(lease, left_s, why)
+
     def holders_of(self, raylet: Raylet, kind: str) -> tuple[Holder, ...]:
         return ray_rpc.holders_of(raylet, kind, self.gcs_address)
 

@@ -3,6 +3,7 @@
 Ray's public state API needs the dashboard and lags by a second; raylets and workers answer at once.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +20,7 @@ from ray.core.generated import (
     node_manager_pb2_grpc,
 )
 
+from distributed_grid.decide.leases.idle import Occupant
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution.port import Holder, NodeView
 from distributed_grid.model.resources import ResourceVector, is_internal
@@ -26,6 +28,7 @@ from distributed_grid.model.resources import ResourceVector, is_internal
 _TIMEOUT_S: Final = 2.0
 _WORKER, _DRIVER = 0, 1
 _RUNNING_STATES: Final = ("RUNNING",)
+_OF_A_GROUP: Final = re.compile(r".+_group_(?P<group>[0-9a-f]{16,})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Worker:
     waiting: int
     """Calls that the worker has received but not begun."""
     holds: dict[str, float] = field(default_factory=dict)
+    devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """By resource: the GPUs that it holds, by their place among the node's."""
 
 
 @lru_cache(maxsize=512)
@@ -53,13 +58,30 @@ def _raylet_stub(address: str) -> Any:
 
 def workers_on(raylet: Raylet) -> tuple[Worker, ...]:
     """Every worker and driver process of one raylet; empty if the raylet does not answer."""
+    return _workers_on(raylet) or ()
+
+
+def _workers_on(raylet: Raylet) -> tuple[Worker, ...] | None:
     try:
         reply = _raylet_stub(f"{raylet.ip}:{raylet.manager_port}").GetNodeStats(
             node_manager_pb2.GetNodeStatsRequest(include_memory_info=False), timeout=_TIMEOUT_S
         )
     except grpc.RpcError:
-        return ()
+        return None
     return tuple(_worker(raylet.node_id, stats) for stats in reply.core_workers_stats)
+
+
+def occupants_of_groups(raylet: Raylet) -> dict[str, tuple[Occupant, ...]] | None:
+    """By placement group: the processes that hold a part of it on this node; None if the raylet does not answer."""
+    workers = _workers_on(raylet)
+    if workers is None:
+        return None
+    found: dict[str, list[Occupant]] = {}
+    for worker in workers:
+        for group in {match["group"] for name in worker.holds if (match := _OF_A_GROUP.fullmatch(name))}:
+            devices = worker.devices.get(f"GPU_group_{group}", ())
+            found.setdefault(group, []).append(Occupant(worker.pid, devices))
+    return {group: tuple(occupants) for group, occupants in found.items()}
 
 
 def reported_by(raylet: Raylet) -> NodeView | None:
@@ -96,6 +118,11 @@ def _worker(node_id: str, stats: Any) -> Worker:
         waiting=stats.task_queue_length,
         holds={
             name: sum(slot.allocation for slot in slots.resource_slots) for name, slots in stats.used_resources.items()
+        },
+        devices={
+            name: tuple(slot.slot for slot in slots.resource_slots if slot.allocation > 0)
+            for name, slots in stats.used_resources.items()
+            if name.startswith("GPU_group_")
         },
     )
 

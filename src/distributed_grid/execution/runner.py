@@ -36,7 +36,7 @@ class RayRunners:
         """Put an actor into the lease that takes all of it, and wait until it answers."""
         assert lease.placement_group is not None
         named = {"name": _name(lease.id), "namespace": NAMESPACE, "lifetime": "detached"}
-        actor = _in_place(_command_host(), lease.placement_group, lease.resources, **named)
+        actor = _in_place(_command_host(), lease.placement_group, lease.resources, 1, **named)
         started = actor.remote(_name(lease.id), dict(record))
         self._get(started.about.remote(), _CREATE_S)
 
@@ -101,14 +101,14 @@ LOST: Final = (
 """Ray's words when a node or a placement group is gone, as opposed to a failure of the work itself."""
 
 
-def host_function(group: str, needs: ResourceVector) -> Any:
+def host_function(group: str, needs: ResourceVector, bundle: int = 1) -> Any:
     """An actor for a function of an executor, in the place that the scheduler found for it."""
-    return _in_place(_function_host(), group, needs).remote(folders_to_search())
+    return _in_place(_function_host(), group, needs, bundle).remote(folders_to_search())
 
 
-def host_command(group: str, needs: ResourceVector, name: str) -> Any:
+def host_command(group: str, needs: ResourceVector, name: str, bundle: int = 1) -> Any:
     """An actor for a command of an executor."""
-    return _in_place(_command_host(), group, needs).remote(name, {})
+    return _in_place(_command_host(), group, needs, bundle).remote(name, {})
 
 
 def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -116,12 +116,12 @@ def run_function(actor: Any, function: Callable[..., Any], args: tuple[Any, ...]
     return actor.run.remote(packed(function), args, dict(kwargs))
 
 
-def _in_place(host: Any, group: str, needs: ResourceVector, **named: str) -> Any:
+def _in_place(host: Any, group: str, needs: ResourceVector, bundle: int, /, **named: str) -> Any:
     return host.options(
         max_restarts=0,
         max_task_retries=0,
         max_concurrency=_AT_ONCE,
-        scheduling_strategy=inside(group),
+        scheduling_strategy=inside(group, bundle),
         **asking_for(needs),
         **named,
     )

@@ -119,15 +119,15 @@ class Applier:
 
     async def reserve(self, lease: Lease, within_s: int = GROUP_S) -> str | None:
         """The new group's id, or None if a source could not give its part in time or is not connected."""
-        raylets = self._raylets_of(lease)
+        raylets = self._raylets_of(share.source for share in lease.shares or (lease,))
         if raylets is None:
             return None
         mechanism = self._cluster.mechanisms[lease.delivery]
         return await threads.GRANTS.run(mechanism.make, lease, [raylet.node_id for raylet in raylets], within_s)
 
-    def _raylets_of(self, lease: Lease) -> list[Raylet] | None:
-        """The raylets of its lenders; None if one is not connected."""
-        found = [self._observer.naming.raylets.get(source) for source in lease.sources]
+    def _raylets_of(self, nodes: Iterable[NodeName]) -> list[Raylet] | None:
+        """The raylets of these nodes; None if one is not connected."""
+        found = [self._observer.naming.raylets.get(name) for name in nodes]
         raylets = [raylet for raylet in found if raylet is not None]
         return raylets if len(raylets) == len(found) else None
 
@@ -184,11 +184,12 @@ class Applier:
 
     async def is_idle(self, lease: Lease) -> bool:
         """True if certainly nothing runs in a reservation; quicker than listing its holders."""
-        raylets = self._raylets_of(lease)
+        raylets = self._raylets_of(lease.sources)
         if raylets is None or lease.held_by is None:
             return False
         mechanism, group = self._cluster.mechanisms[lease.delivery], lease.held_by
-        return await threads.ENGINE.run(lambda: all(mechanism.is_idle(raylet, group) for raylet in raylets))
+        asked = (threads.ENGINE.run(mechanism.is_idle, raylet, group) for raylet in raylets)
+        return all(await asyncio.gather(*asked))
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """The work that uses this lease's capacity; the work to end first comes first."""

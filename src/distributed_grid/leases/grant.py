@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 
 _MOST_REASONS: Final = 50
 _MARGIN_S: Final = 30.0
+_A_WHILE_S: Final = 300.0
 _NEVER: Final = "Waiting does not help. To see the limits of nodes and teams: grid resource-sharing status"
 _WITHOUT_HOPE: Final = {
-    Purpose.RUN: "Waiting does not help: a run has a lease of one node. Ask for less with --cpus, --gpus or --memory; "
-    "the limits of nodes and teams: grid resource-sharing status"
+    Purpose.RUN: "Waiting does not help: the nodes can never lend that, not even together. Ask for less with --cpus, "
+    "--gpus, --memory or --nodes; the limits of nodes and teams: grid resource-sharing status"
 }
 
 
@@ -93,12 +94,24 @@ def _what_would_help(verdict: Verdict, now: datetime) -> str:
     if verdict.is_hopeless:
         return less or _WITHOUT_HOPE.get(ask.purpose, _NEVER)
     helps = [] if less is None else [less]
+    if (shorter := _for_less_time(verdict, now)) is not None:
+        helps.insert(0, shorter)
     if (minutes := _minutes_to_wait(verdict, now)) is not None:
         helps.append(f"wait for it with --wait {minutes}m")
     if (in_queue := command(ask, queued=True)) is not None:
         helps.append(f"let it wait in the queue: {in_queue}")
     said = "; or ".join(helps) or "To see what is free and what waits: grid cluster status"
     return said[0].upper() + said[1:]
+
+
+def _for_less_time(verdict: Verdict, now: datetime) -> str | None:
+    """The same for as long as no window needs it, with some time to make the request."""
+    if verdict.may_last_until is None:
+        return None
+    left_s = _left_s(verdict.may_last_until, now)
+    length_s = (left_s // 60 - 1) * 60 if left_s > _A_WHILE_S else left_s * 0.8 // 1
+    how = command(replace(verdict.waiting.ask, duration_s=length_s)) or "request it for that long"
+    return f"it can be lent for {span(length_s)}: {how}" if length_s > 0 else None
 
 
 def _minutes_to_wait(verdict: Verdict, now: datetime) -> int | None:
@@ -231,17 +244,18 @@ def lose_part(p: EngineContext, lease: Lease, source: NodeName) -> bool:
 
     What a transfer lost is settled like any lost lease. A group cannot be mended: work in its other bundles goes on.
     """
-    lost = next(part for part in lease.parts if part.source == source)
-    why = f"{source} left the cluster with {describe(lost.kind, lost.units)} of this boost"
+    lost = [part for part in lease.parts if part.source == source]
+    units = sum(part.units for part in lost)
+    why = f"{source} left the cluster with {describe(lease.kind, units)} of this boost"
     if not lease.delivery.can_split:
         left = p.ledger.apply(lease, shrunk(lease, source, why))
         p.journal.note("part_lost", f"{left.describe()}: {why}", lease=left, node=source)
         return False
-    left, gone = p.ledger.split(lease, lost.units, new_id(), source=source)
+    left, gone = p.ledger.split(lease, units, new_id(), source=source)
     p.ledger.apply(gone, NodeLost(why, p.now(), Ending(EndCause.LOST, "grid")))
     message = f"{left.describe()}: {why}; the same amount is requested from other nodes"
     p.journal.note("part_lost", message, lease=left, node=source)
-    waiting = Waiting(new_id(), replacement_of(lost, left, p.now()), p.now(), is_durable=True)
+    waiting = Waiting(new_id(), replacement_of(lost[0], left, p.now()), p.now(), is_durable=True)
     p.sharing.waiting[waiting.id] = waiting
     return True
 

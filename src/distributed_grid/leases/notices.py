@@ -1,4 +1,4 @@
-"""Notices: deliver reclaim notices to the holders of leases, by file and by hook.
+"""Notices: deliver reclaim notices to the holders of leases, by file and by hook, and report idle leases by hook.
 
 This is level-triggered: after a restart every pending notice is sent again.
 """
@@ -23,7 +23,7 @@ from distributed_grid.leases.reclaim import take_reply
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import WATCHED, Lease
-from distributed_grid.model.notices import Reply, asks_more, notice_body, reply_of
+from distributed_grid.model.notices import Reply, asks_more, idle_body, notice_body, reply_of
 from distributed_grid.model.validators import is_id
 from distributed_grid.store.durable import replace_durably, sync_folder
 
@@ -119,6 +119,7 @@ class Notices:
         self._call = call
         self._files = ReclaimFiles(parts.home.reclaim)
         self._sent: dict[str, tuple[datetime, float]] = {}
+        self._reported_idle: dict[str, datetime] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._trouble = ""
         self._free = asyncio.Semaphore(_AT_ONCE)
@@ -135,9 +136,18 @@ class Notices:
             assert notice is not None
             self._sent[lease.id] = (notice.asked_at, notice.units)
             if _has_url(lease) and asks_more(before.get(lease.id), notice.asked_at, notice.units):
-                call = asyncio.create_task(self._ask(lease))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
+                self._call_soon(lease)
+        before_idle, self._reported_idle = self._reported_idle, {}
+        for lease in self._p.ledger:
+            if lease.idle is not None and _has_url(lease):
+                self._reported_idle[lease.id] = lease.idle.since
+                if lease.notice is None and before_idle.get(lease.id) != lease.idle.since:
+                    self._call_soon(lease)
+
+    def _call_soon(self, lease: Lease) -> None:
+        call = asyncio.create_task(self._ask(lease))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
 
     async def _show(self, wanted: dict[str, bytes]) -> None:
         try:
@@ -170,7 +180,8 @@ class Notices:
         # Checked again: nodes may have come and gone since it was accepted.
         place = hook_place(lease.reclaim_hook or "", self._p.addresses())
         async with self._free:
-            answer = await threads.NODE_TASKS.run(self._call, place, orjson.dumps(notice_body(lease)))
+            body = idle_body(lease) if lease.notice is None else notice_body(lease)
+            answer = await threads.NODE_TASKS.run(self._call, place, orjson.dumps(body))
         if not answer.is_success:
             raise HookFailed(f"it answered {answer.status}")
         return reply_of(lease.kind, answer.json()) if answer.body.strip() else Reply()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from distributed_grid import threads
 from distributed_grid.decide.leases.hooks import private_head
-from distributed_grid.errors import InvalidRequest, NotReserved, Refused
+from distributed_grid.errors import InvalidRequest, NotReserved
 from distributed_grid.leases.state import EngineContext
-from distributed_grid.leases.view import boost_dict
+from distributed_grid.leases.view import boost_dict, ending_of
+from distributed_grid.logs import logger
+from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.lease_changes import ProgramsChanged
 from distributed_grid.model.leases import Lease, LeaseState, Program
 from distributed_grid.model.resources import CPU, GPU, whole
+from distributed_grid.model.times import stamp
 from distributed_grid.model.validators import LONGEST_LABEL, is_id
 from distributed_grid.model.work import Work, together
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import ProgramAnswer
+
+log = logger()
 
 _JOB: Final = re.compile(r"[0-9a-f]{8}")
 _MOST_JOBS: Final = 64
@@ -38,21 +45,22 @@ def work_in(p: EngineContext, lease: Lease, job_ids: tuple[str, ...]) -> Work:
 
 
 def private_head_for(p: EngineContext, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
-    """Check the address that a raylet inside the lease may join, and return it; raises an error written for users."""
+    """Check the address that raylets inside the lease may join, and return it; raises an error written for users."""
     _group_of(lease)
-    if len(lease.sources) > 1:
-        raise Refused(
-            f"Boost {lease.id[:8]} is reserved on several nodes, and a private cluster has one",
-            because=[lease.describe()],
-            try_next="Use --isolation group, or a boost of one node: grid boost request ... --max-sources 1",
-        )
-    parts = [kind for kind in (CPU, GPU) if not whole(kind, lease.resources[kind])]
+    each = [part.resources for part in lease.parts]
+    parts = [kind for kind in (CPU, GPU) if not all(whole(kind, resources[kind]) for resources in each)]
     if parts:
+        kinds = " and ".join(f"{kind.upper()}s" for kind in parts)
         raise InvalidRequest(
-            f"A private cluster needs whole numbers of {' and '.join(kind.upper() + 's' for kind in parts)}",
+            f"A private cluster needs whole numbers of {kinds} on each node",
+            because=[lease.describe()],
             try_next="Ask for a whole number, or use --isolation group.",
         )
-    return private_head(address, lender=lease.source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
+    heads = [
+        private_head(address, lender=source, nodes=p.addresses(), caller=caller, shared_head=shared_head)
+        for source in lease.sources
+    ]
+    return heads[0]
 
 
 async def report_program(p: EngineContext, lease: Lease, program_id: str, label: str, *, who: str = "grid") -> Lease:
@@ -115,3 +123,49 @@ def _group_of(lease: Lease) -> str:
             try_next="Request one with --delivery reserve.",
         )
     return lease.placement_group
+
+
+class PrivateClusters:
+    """Tells the programs in private clusters, through Ray's own call for preempted nodes, that their lease ends.
+
+    Runs beside the reconciler. It is level-triggered: Ray hears it again after a restart, and whenever the deadline has
+    changed.
+    """
+
+    def __init__(self, parts: EngineContext) -> None:
+        self._p = parts
+        self._drained: dict[str, datetime] = {}
+        """By lease: the deadline that Ray knows."""
+        self._telling: dict[str, asyncio.Task[None]] = {}
+
+    def drain(self) -> None:
+        """Tell Ray of every lease that ends, without waiting for it."""
+        now = self._p.now()
+        ending = {lease.id: lease for lease in self._p.ledger if lease.placement_group and lease.programs_at(now)}
+        ending = {key: lease for key, lease in ending.items() if lease.deadline is not None}
+        self._drained = {key: deadline for key, deadline in self._drained.items() if key in ending}
+        self._telling = {key: task for key, task in self._telling.items() if not task.done()}
+        for key, lease in ending.items():
+            if lease.deadline != self._drained.get(key) and key not in self._telling:
+                self._telling[key] = asyncio.create_task(self._tell(lease))
+
+    async def stop(self) -> None:
+        for task in self._telling.values():
+            task.cancel()
+        await asyncio.gather(*self._telling.values(), return_exceptions=True)
+
+    async def _tell(self, lease: Lease) -> None:
+        p, ending = self._p, ending_of(lease)
+        if lease.deadline is None or ending is None:
+            return
+        why = f"grid: {why_it_ends(ending)}"
+        left_s = max(0.0, (lease.deadline - p.now()).total_seconds())
+        try:
+            is_drained = await threads.NODE_TASKS.run(p.cluster.drain_private_cluster, lease, left_s, why)
+        except Exception:  # the deadline holds without it; the next turn tries again
+            log.exception("a private cluster could not be drained", boost=lease.id)
+            return
+        if is_drained:
+            self._drained[lease.id] = lease.deadline
+            message = f"{lease.describe()}: its private cluster is drained until {stamp(lease.deadline)}"
+            p.journal.note("raylet_drained", message, lease=lease, node=lease.source)

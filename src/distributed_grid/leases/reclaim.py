@@ -7,6 +7,8 @@ the end of the grace period, as the waiting request was promised.
 `leases/notices.py` delivers the notices.
 """
 
+from datetime import datetime
+
 from distributed_grid.decide.leases.lifecycle import (
     Take,
     could_come,
@@ -21,20 +23,27 @@ from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import ending_of
 from distributed_grid.model.endings import Claimant, EndCause, Ending
 from distributed_grid.model.lease_changes import Checkpointed, NoticeGiven, Promised, as_returned
-from distributed_grid.model.leases import Lease
+from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.nodes import NodeName, node_named
 from distributed_grid.model.notices import Reply
 from distributed_grid.model.requests import Waiting
 from distributed_grid.model.resources import describe
-from distributed_grid.model.times import stamp
+from distributed_grid.model.times import span, stamp
 from distributed_grid.model.validators import grace_period
 
 
-def preempted_by(waiting: Waiting) -> Ending:
-    """The ending of leases that yield to a request."""
+def why_it_yields(victim: Lease, waiting: Waiting, reason: str, now: datetime) -> tuple[str, Ending]:
+    """The reason for the reclaim of a lease that yields to a request, and its ending."""
     ask = waiting.ask
-    claimant = Claimant(waiting.id, ask.requester, ask.team, ask.priority, ask.describe())
-    return Ending(EndCause.PREEMPTED, ask.requester or "grid", claimant)
+    wants, is_for_window = ask.describe(), False
+    if waiting.occurrence is not None:
+        wants += f" (window {waiting.occurrence.window})"
+        is_for_window = victim.priority.rank <= ask.priority.rank  # it yields even if it is used again
+    claimant = Claimant(waiting.id, ask.requester, ask.team, ask.priority, wants)
+    if victim.idle is not None and victim.yields_as_idle and not is_for_window:
+        unused = f"it has not been used for {span((now - victim.idle.since).total_seconds())}"
+        return unused, Ending(EndCause.IDLE, ask.requester or "grid", claimant)
+    return reason, Ending(EndCause.PREEMPTED, ask.requester or "grid", claimant)
 
 
 def by_policy(p: EngineContext, cause: EndCause) -> Ending:
@@ -73,7 +82,8 @@ def reclaim(p: EngineContext, lease: Lease, reason: str, ending: Ending, *, unit
             asked = p.ledger.apply(current, change)
             fault_point(Point.NOTICE_GIVEN)
             until = stamp(notice.deadline)
-            message = f"{_part(current, notice.units)}: {reason}; taken back at {until} unless released"
+            unless = "used or released" if ending.cause is EndCause.IDLE else "released"
+            message = f"{_part(current, notice.units)}: {reason}; taken back at {until} unless {unless}"
     p.journal.note("reclaim_asked", message, lease=asked, node=asked.target, who=ending.by, ending=ending_of(asked))
     p.something_changed()
     return asked
@@ -91,15 +101,19 @@ def take(
     ending: Ending | None = None,
     *,
     source: NodeName | None = None,
+    is_idle: bool = False,
 ) -> Lease:
     """Let `units` of an active lease, or all of it, wind down because the capacity is needed. The caller commits.
 
-    `source`: of several lenders, the one that gets it back.
+    `source`: of several lenders, the one that gets it back. `is_idle`: work that begins to use an idle transfer at this
+    moment is not ended for the request.
     """
     ending = ending or lease.ending
     who = "grid" if ending is None else ending.by
     part = lease if units >= lease.units else split_off(p, lease, units, part_id(None), who=who, source=source)
-    winding = begin_release(p, part, reason, who=who, is_reclaimed=True, ending=ending)
+    spares_work = is_idle and lease.delivery.moves_totals
+    grace_s = 0.0 if is_idle else None
+    winding = begin_release(p, part, reason, grace_s=grace_s, who=who, is_reclaimed=not spares_work, ending=ending)
     p.something_changed()
     return winding
 
@@ -108,18 +122,24 @@ def take_what_is_due(p: EngineContext) -> bool:
     """Take what holders have not given up by the end of their notices. True: the ledger changed; the caller commits."""
     due = [lease for lease in p.ledger if is_notice_over(lease, p.now())]
     for lease in due:
-        assert lease.notice is not None
-        for one in lease.notice.wanted:
-            if (left := p.ledger.active(lease)) is not None:
-                take(p, left, one.units, lease.notice.reason, lease.ending, source=one.source)
-        left = p.ledger.active(lease)
-        if left is not None and left.notice is not None:
-            take(p, left, could_come(left, left.notice.units), left.notice.reason)
+        take_what_is_noticed(p, lease)
     return bool(due)
 
 
+def take_what_is_noticed(p: EngineContext, lease: Lease, *, is_idle: bool = False) -> None:
+    """Take what the notice of a lease names. The caller commits."""
+    assert lease.notice is not None
+    for one in lease.notice.wanted:
+        if (left := p.ledger.active(lease)) is not None:
+            take(p, left, one.units, lease.notice.reason, lease.ending, source=one.source, is_idle=is_idle)
+    left = p.ledger.active(lease)
+    if left is not None and left.notice is not None:
+        take(p, left, could_come(left, left.notice.units), left.notice.reason, is_idle=is_idle)
+
+
 async def take_reply(p: EngineContext, noticed: Lease, reply: Reply, *, who: str) -> None:
-    """Carry out the holder's answer to its notice; raises `Refused` if it cannot be done.
+    """Carry out the holder's answer to its notice, or to the report that its lease is idle; raises `Refused` if it
+    cannot be done.
 
     An answer that arrives after the notice is over gives nothing up: the amount has been taken, or given, by then.
     """
@@ -129,12 +149,16 @@ async def take_reply(p: EngineContext, noticed: Lease, reply: Reply, *, who: str
     if reply.checkpointed:
         lease = note_checkpoint(p, lease, who=who)
     try:
-        if (reply.release or reply.give_up) and lease.notice and lease.notice.is_of(noticed.notice):
+        is_open = lease.state is LeaseState.ACTIVE and noticed.notice is None
+        if lease.notice is not None:
+            is_open = lease.notice.is_of(noticed.notice)
+        if (reply.release or reply.give_up) and is_open:
             units = lease.units if reply.release else min(reply.give_up, lease.units)
             part = part_to_give(p, lease, units, part_id(None), who=who)
             # A program inside whose hook gives the lease up is done: it ends now, not at the deadline.
             grace_s = 0.0 if reply.release and lease.programs_at(p.now()) else None
-            begin_release(p, part, lease.notice.reason, who=who, grace_s=grace_s)
+            reason = "its work does not use it" if lease.notice is None else lease.notice.reason
+            begin_release(p, part, reason, who=who, grace_s=grace_s)
     finally:
         await p.try_commit()
         p.something_changed()

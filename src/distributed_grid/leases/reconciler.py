@@ -14,6 +14,7 @@ from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group, holders_in_words
 from distributed_grid.leases.grant import deliver, join_if_due, leave_off, lose_part
 from distributed_grid.leases.notices import Notices
+from distributed_grid.leases.programs import PrivateClusters
 from distributed_grid.leases.reclaim import reclaim_from_cordoned, take_what_is_due
 from distributed_grid.leases.recovery import Recovery
 from distributed_grid.leases.release import begin_release, end_all_if_file_was_removed, try_finish
@@ -119,6 +120,7 @@ class Reconciler:
         self._p = parts
         self.recovery = recovery or Recovery(parts)
         self._notices = Notices(parts)
+        self._private_clusters = PrivateClusters(parts)
         self._began = parts.now()
         self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
@@ -145,6 +147,7 @@ class Reconciler:
         """Stop after the current turn: an interrupted turn would leave the next writer more to repair."""
         await self._loop.stop()
         await self._notices.stop()
+        await self._private_clusters.stop()
         await self._tidy()
 
     async def _tidy(self) -> None:
@@ -202,6 +205,7 @@ class Reconciler:
             await p.try_commit()
         await self._notices.deliver()
         if full:
+            self._private_clusters.drain()
             if p.unwritten is not None:
                 await p.try_commit()
             p.journal.catch_up()

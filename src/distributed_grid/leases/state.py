@@ -31,6 +31,7 @@ from distributed_grid.model.requests import Waiting
 from distributed_grid.model.scheduling import ScheduledTask, SchedulingRecord
 from distributed_grid.model.series import Forecast
 from distributed_grid.model.teams import Teams
+from distributed_grid.model.windows import Window
 from distributed_grid.monitoring.observer import Observer
 from distributed_grid.store.audit_log import QueuedAuditLog
 from distributed_grid.store.boost_file import BoostFile, ClusterIdentity
@@ -98,6 +99,8 @@ class SharingState:
     """By id, in order of arrival."""
     accounts: dict[str, Account] = field(default_factory=dict)
     scheduling: SchedulingState = field(default_factory=SchedulingState)
+    windows: dict[str, Window] = field(default_factory=dict)
+    """By name, in order of creation."""
 
     @classmethod
     def configured(cls, config: GridConfig) -> SharingState:
@@ -119,6 +122,7 @@ class SharingState:
         self.waiting = {each.id: each for each in record.waiting} | self.waiting
         self.accounts = dict(record.accounts) | self.accounts
         self.scheduling.take(record.scheduling)
+        self.windows = {each.name: each for each in record.windows} | self.windows
 
     def record(self) -> SharingRecord:
         """The record for the disk, without requests that have a caller on an open connection: such a caller asks
@@ -130,6 +134,7 @@ class SharingState:
             tuple(_without_nodes(each) for each in self.waiting.values() if each.is_durable),
             dict(self.accounts),
             self.scheduling.record(),
+            tuple(self.windows.values()),
         )
 
 
@@ -149,6 +154,8 @@ _JOINED_WITHIN: Final = timedelta(seconds=0.25)
 _PROVEN_FOR: Final = timedelta(seconds=0.5)
 # Outcomes are written after the answer is sent; those of one moment share a write.
 _SOON_S: Final = 0.005
+# A change without an outcome, such as a renewal, is in the changes file only for this long.
+_LATER_S: Final = 0.25
 
 
 Foresight = Callable[[NodeName, str, float], Forecast | None]
@@ -177,7 +184,7 @@ class EngineContext:
         self.observer = Observer(self.cluster, self.config)
         self.applier = Applier(self.cluster, self.observer, self.ledger)
         self.lock = WriterLock(self.home.lock)
-        self.file = BoostFile(self.home.boosts)
+        self.file = BoostFile(self.home.boosts, appends=True)
         self.audit_log = QueuedAuditLog(self.home.audit_log)
         self.journal = Journal(self.audit_log, self.now)
         self.sharing = SharingState.configured(self.config)
@@ -197,11 +204,15 @@ class EngineContext:
         """Why the last write failed; the reconciler's next turn repeats the write."""
         self._written_at = self.last_change
         self._committing: set[asyncio.Task[None]] = set()
+        self._rewriting: asyncio.Task[None] | None = None
+        self._as_a_whole = True
+        """The next write is of the whole boost file."""
         self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
         self.lock.keep()  # its file may have been removed, and another process may have taken the lock
-        self.file.save(leases, self.identity)
+        quickly, self._as_a_whole = not self._as_a_whole, False
+        self.file.save(leases, self.identity, quickly=quickly)
 
     def load_sharing(self) -> tuple[str, ...]:
         """Restore the sharing state beside what was decided since the start; returns the problems to report."""
@@ -218,7 +229,7 @@ class EngineContext:
         await self._sharing_store.commit()
 
     async def commit(self) -> None:
-        """Write the ledger to disk."""
+        """Write the ledger to disk: what has changed goes to the changes file, and the boost file follows."""
         try:
             await self._store.commit()
         except BaseException as error:
@@ -227,8 +238,16 @@ class EngineContext:
                 self.journal.note("store_unwritable", "; ".join([error.message, *error.because]))
             raise
         before, self.unwritten, self._written_at = self.unwritten, None, self.now()
+        if self.file.is_behind and (self._rewriting is None or self._rewriting.done()):
+            self._rewriting = asyncio.create_task(self._rewrite())
         if isinstance(before, StoreBroken):
             self.journal.note("store_written", f"{self.file.path.name} shows all boosts as they are again")
+
+    async def _rewrite(self) -> None:
+        """Write the boost file itself, if no outcome did so meanwhile: people read that."""
+        await asyncio.sleep(_LATER_S)
+        if self.file.is_behind:
+            self.commit_soon()
 
     async def check_writable(self) -> None:
         """Raise if the disk refuses writes. A successful write a moment ago is proof enough."""
@@ -257,10 +276,17 @@ class EngineContext:
 
     async def _commit_in_a_moment(self) -> None:
         await asyncio.sleep(_SOON_S)
+        # After a crash, only the audit log tells a client that asks again how its boost ended.
+        await self.audit_log.finish()
+        self._as_a_whole = True
         await self.commit()
 
     async def flush(self) -> None:
-        """Wait for outcomes that are still being written."""
+        """Wait for outcomes that are still being written; the boost file then has all changes."""
+        if self._rewriting is not None:
+            self._rewriting.cancel()
+        if self.file.is_behind:
+            self.commit_soon()
         if self._committing:
             await asyncio.wait(self._committing)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -36,6 +38,8 @@ T = TypeVar("T")
 MOST_BYTES: Final = 2 * 2**20
 """The most bytes of a list in one answer."""
 _TEXTS: Final = 8
+_MOST_ENDED: Final = 1000
+_LONGEST_NUMBER: Final = 15
 _TEXT: Final = 80
 
 
@@ -100,6 +104,7 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
         "placement_group": lease.placement_group,
         "notice": notice_dict(lease.kind, lease.notice),
         "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
+        "idle_since": None if lease.idle is None else instant(lease.idle.since),
         "resources": lease.resources.to_shown(),
         "parts": _parts(lease),
         "ending": ending_of(lease),
@@ -133,33 +138,78 @@ class StatusText:
     """`status_dict` as JSON text, for many boosts and many callers.
 
     Leases are immutable, so each is encoded once. The whole text is reused until a lease is added, removed or replaced.
+    A caller that has an earlier version of the list gets what has changed since: its costs do not grow with the list.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Lease, bytes]] = {}
+        self._shown: dict[str, _Shown] = {}
+        self._ended: dict[str, int] = {}
+        """By id: the first version without that boost."""
+        self._first = f"{uuid.uuid4().hex}-"
+        self._version = self._oldest = 0
+        """The present version, and the oldest one from which all changes are known."""
         self._of: tuple[list[Lease], dict[str, tuple[str, ...]]] = ([], {})
-        self._text = b""
+        self._head, self._is_cut = b"", False
+        self._text: bytes | None = None
+        """The text for all boosts, once it was asked for."""
 
-    def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
-        """The text for all boosts."""
+    def render(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]], since: str | None = None) -> bytes:
+        """The text for all boosts; with `since`, for those that changed since that version, if it is known."""
         shown = (leases, dict(notes))
-        if not self._text or shown != self._of:  # quick, since unchanged leases are the same objects
-            self._text, self._of = self._joined(leases, notes), shown
-        return self._text
+        if not self._version or shown != self._of:  # quick, since unchanged leases are the same objects
+            self._of, self._text = shown, None
+            self._take(leases, notes)
+        before = None if since is None or self._is_cut else self._number_of(since)
+        if before is None:
+            self._text = text = self._text or self._joined()
+            return text if since is None or self._is_cut else text[:-1] + b',"version":' + self._name + b"}"
+        changed = b",".join(each.text for each in self._shown.values() if each.version > before)
+        ended = orjson.dumps([lease_id for lease_id, version in self._ended.items() if version > before])
+        said = b'],"ended":' + ended + b',"since":' + orjson.dumps(since) + b',"version":' + self._name + b"}"
+        return self._head + changed + said
 
-    def _joined(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> bytes:
-        known: dict[str, tuple[Lease, bytes]] = {}
+    @property
+    def _name(self) -> bytes:
+        return orjson.dumps(f"{self._first}{self._version}")
+
+    def _number_of(self, version: str) -> int | None:
+        """The number of a version from which all changes are known; None for any other."""
+        digits = version.removeprefix(self._first)
+        if digits == version or not digits.isdecimal() or len(digits) > _LONGEST_NUMBER:
+            return None
+        return int(digits) if self._oldest <= int(digits) <= self._version else None
+
+    def _take(self, leases: list[Lease], notes: Mapping[str, tuple[str, ...]]) -> None:
+        self._version += 1
+        before, self._shown = self._shown, {}
+        size = 0
         for lease in leases:
-            entry = self._known.get(lease.id)
-            known[lease.id] = entry if entry and entry[0] is lease else (lease, orjson.dumps(boost_dict(lease)))
-        self._known = known
-        texts = [
-            orjson.dumps(boost_dict(lease, notes[lease.id])) if lease.id in notes else text
-            for lease, text in known.values()
-        ]
-        numbers = fitting([(lease.requester, len(text)) for lease, text in zip(leases, texts, strict=True)])
-        head = orjson.dumps({**_summary(leases), "cut": len(numbers) < len(texts)})
-        return head[:-1] + b',"boosts":[' + b",".join(texts[number] for number in numbers) + b"]}"
+            noted, entry = notes.get(lease.id, ()), before.pop(lease.id, None)
+            if entry is None or entry.lease is not lease or entry.notes != noted:
+                entry = _Shown(lease, noted, self._version, orjson.dumps(boost_dict(lease, noted)))
+                self._ended.pop(lease.id, None)
+            self._shown[lease.id] = entry
+            size += len(entry.text)
+        self._ended |= dict.fromkeys(before, self._version)
+        while len(self._ended) > _MOST_ENDED:
+            self._oldest = self._ended.pop(next(iter(self._ended)))
+        self._is_cut = size > MOST_BYTES
+        self._head = orjson.dumps({**_summary(leases), "cut": self._is_cut})[:-1] + b',"boosts":['
+
+    def _joined(self) -> bytes:
+        shown = list(self._shown.values())
+        numbers = fitting([(each.lease.requester, len(each.text)) for each in shown])
+        return self._head + b",".join(shown[number].text for number in numbers) + b"]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A boost as it is shown, since which version of the list."""
+
+    lease: Lease
+    notes: tuple[str, ...]
+    version: int
+    text: bytes
 
 
 def plan_dict(outlook: Outlook, now: datetime) -> Plan:
@@ -200,8 +250,9 @@ def _planned_parts(grants: Sequence[Grant]) -> list[BoostPart]:
             "amount": amount_of(grant.ask.kind, grant.ask.units),
             "resources": grant.resources.to_shown(),
             "reason": grant.why_it or grant.delivery_reason,
+            "bundle": number,
         }
-        for grant in grants
+        for number, grant in enumerate(grants, start=1)
         if len(grants) > 1
     ]
 
@@ -213,6 +264,7 @@ def _parts(lease: Lease) -> list[BoostPart]:
             "amount": amount_of(lease.kind, share.units),
             "resources": share.resources.to_shown(),
             "reason": share.reason,
+            "bundle": share.bundle,
         }
         for share in lease.shares
     ]

@@ -57,6 +57,7 @@ class EndCause(StrEnum):
     RELEASED = "released"  # its owner, or an administrator, gave it back
     EXPIRED = "expired"
     PREEMPTED = "preempted"  # a request with a better claim needs it
+    IDLE = "idle"  # its work does not use it, and a request waits for it
     LENDER = "lender"  # the lender needs it for its own work
     COOLDOWN = "cooldown"  # one of its nodes returns everything
     MOVED = "moved"  # another lender has taken over the lease
@@ -128,6 +129,8 @@ def why_it_ends(ending: BoostEnding) -> str:
     match ending["cause"]:
         case EndCause.PREEMPTED if claimant is not None:
             return f"preempted by {claimant_in_words(claimant)}"
+        case EndCause.IDLE if claimant is not None:
+            return f"{reason}, and {claimant_in_words(claimant)} waits for it"
         case EndCause.RELEASED:
             more = f" ({reason})" if reason not in ("released", str(EndCause.RELEASED)) else ""
             return f"released by {by or 'its owner'}{more}"
@@ -175,6 +178,8 @@ def what_to_do(ending: BoostEnding | None, *, boost_id: str, priority: str, is_o
             if claimant is not None and _rank(claimant["priority"]) > _rank(priority):
                 return f"{wait}, and requests of priority {claimant['priority']} do not preempt a run of that priority."
             return f"{wait}. What took precedence: grid why {boost_id[:8]}"
+        case EndCause.IDLE:
+            return f"{again} when there is work for it. Why it was idle: grid why {boost_id[:8]}"
         case EndCause.LENDER | EndCause.COOLDOWN | EndCause.MOVED | EndCause.LOST:
             return f"{again}: another node may lend it. Choose one with --source NODE."
         case EndCause.STOPPED:

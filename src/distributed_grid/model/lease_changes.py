@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from distributed_grid.model.endings import Ending, OnGraceEnd
-from distributed_grid.model.leases import Lease, LeaseState, Notice, Program, Share
+from distributed_grid.model.endings import EndCause, Ending, OnGraceEnd
+from distributed_grid.model.leases import Idle, Lease, LeaseState, Notice, Program, Share
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.resources import ResourceVector
 
@@ -71,6 +71,22 @@ class NoticeGiven(Change):
 
     notice: Notice
     ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeWithdrawn(Change):
+    """A lease that was reclaimed as idle is in use again, so it stays."""
+
+    notice: None = None
+    ending: None = None
+    idle: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdleChanged(Change):
+    """Its work has begun, or ceased, to use it."""
+
+    idle: Idle | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +205,8 @@ CHANGES: Final[Mapping[type[Change], Mapping[LeaseState, LeaseState]]] = {
     Renewed: _stays(_ACTIVE),
     RenewalUndone: _stays(_ACTIVE, _RELEASING, _RECLAIMING, _LOST),
     NoticeGiven: _stays(_ACTIVE),
+    NoticeWithdrawn: _stays(_ACTIVE),
+    IdleChanged: _stays(_ACTIVE),
     Checkpointed: _stays(_GRANTING, _INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING, _LOST),
     GraceChanged: _stays(_GRANTING, _INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING, _LOST),
     ProgramsChanged: _stays(_ACTIVE, _RELEASING, _RECLAIMING, _LOST),
@@ -218,7 +236,9 @@ def changed(lease: Lease, change: Change) -> Lease:
         raise IllegalTransition(f"boost {lease.id}: {type(change).__name__} while it is {lease.state}")
     sets: dict[str, object] = {each.name: getattr(change, each.name) for each in fields(change)}  # type: ignore[arg-type]
     if then is not _ACTIVE:
-        sets["notice"] = None
+        sets |= {"notice": None, "idle": None}
+    if isinstance(change, NoticeWithdrawn) and lease.ending is not None and lease.ending.cause is not EndCause.IDLE:
+        raise IllegalTransition(f"boost {lease.id}: its notice ({lease.ending.cause}) cannot be withdrawn")
     after = replace(lease, state=then, **sets)  # type: ignore[arg-type]
     if lease.is_promised and _is_put_off(lease.deadline, after):
         raise IllegalTransition(f"boost {lease.id}: its capacity is promised for {lease.deadline}, not later")
@@ -272,8 +292,8 @@ def joined_by(lease: Lease, other: Lease) -> Lease:
 
 def regrouped(lease: Lease, made_for: Lease, group_id: str) -> Regrouped:
     """The change with which a lease gets a group that was made for it, perhaps before it lost a lender."""
-    numbers = {share.source: number for number, share in enumerate(made_for.shares, start=1)}
-    return Regrouped(group_id, tuple(replace(share, bundle=numbers[share.source]) for share in lease.shares))
+    numbers = {share.bundle: number for number, share in enumerate(made_for.shares, start=1)}
+    return Regrouped(group_id, tuple(replace(share, bundle=numbers[share.bundle]) for share in lease.shares))
 
 
 def shrunk(lease: Lease, lost: NodeName, warning: str) -> Shrunk:

@@ -1,5 +1,6 @@
 """Leases: time-bounded grants. `model.lease_changes` has their legal changes."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -8,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from distributed_grid.model import validators
-from distributed_grid.model.endings import Ending, OnGraceEnd
+from distributed_grid.model.endings import EndCause, Ending, OnGraceEnd
 from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
@@ -94,6 +95,7 @@ class Cause(StrEnum):
 
     ASKED = "asked"  # a caller requested it
     SCHEDULED = "scheduled"  # the scheduler holds a task's place with it; callers cannot request this
+    WINDOW = "window"  # a window began, which a caller created
     PRESSURE = "pressure"  # its target was under pressure
     DEMAND = "demand"  # work waited for its target
     FORECAST = "forecast"  # its target was expected to come under pressure
@@ -101,7 +103,7 @@ class Cause(StrEnum):
     @property
     def is_request(self) -> bool:
         """A caller asked for the lease; otherwise grid made it by itself, for as long as the cause lasts."""
-        return self in (Cause.ASKED, Cause.SCHEDULED)
+        return self in (Cause.ASKED, Cause.SCHEDULED, Cause.WINDOW)
 
 
 class Purpose(StrEnum):
@@ -154,7 +156,7 @@ class Notice:
         """What it asks of the part of one of several lenders, which is so large."""
         if not self.wanted:
             return replace(self, units=min(self.units, units))
-        mine = sum(one.units for one in self.wanted if one.source == source)
+        mine = min(units, sum(one.units for one in self.wanted if one.source == source))
         return replace(self, units=mine, wanted=()) if mine else None
 
     def _for(self, wanted: tuple[Wanted, ...]) -> "Notice":
@@ -163,6 +165,16 @@ class Notice:
     def is_of(self, other: "Notice | None") -> bool:
         """Whether it is the same notice, even if it now asks for more or less."""
         return other is not None and other.asked_at == self.asked_at
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A lease that its work does not use."""
+
+    since: datetime
+    """No measurement has shown any use since then."""
+    yields: bool
+    """It yields to any request that waits for its capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +231,7 @@ SHOWN: Final = ("requester", "team", "cause", "purpose", "label")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several lenders lends of a lease."""
+    """What one of several lenders lends of a lease; or one of its members, of which a lender may have several."""
 
     source: NodeName
     units: int
@@ -270,20 +282,29 @@ class Lease(Terms):
     """The programs inside: each is notified, and keeps its place until the deadline."""
     shares: tuple[Share, ...] = ()
     """What each lender lends, if there are several, or were."""
+    idle: Idle | None = None
+    """Set while its work does not use it. Only in memory: after a restart, grid measures anew."""
+
+    @property
+    def yields_as_idle(self) -> bool:
+        return self.idle is not None and self.idle.yields
 
     @property
     def sources(self) -> tuple[NodeName, ...]:
         """The lenders."""
-        return tuple(share.source for share in self.shares) or (self.source,)
+        return tuple(dict.fromkeys(share.source for share in self.shares)) or (self.source,)
 
     @property
     def parts(self) -> "tuple[Lease, ...]":
-        """The lease as one lease for each lender; with a single lender, itself. Decisions about capacity use these."""
-        return tuple(self._part(share) for share in self.shares) or (self,)
+        """The lease as one lease for each share; with a single lender, itself. Decisions about capacity use these."""
+        several = len(self.shares) > len(self.sources)
+        return tuple(self._part(share, several) for share in self.shares) or (self,)
 
-    def _part(self, share: Share) -> "Lease":
+    def _part(self, share: Share, several: bool) -> "Lease":
+        """`several`: a lender may have several shares."""
         notice = None if self.notice is None else self.notice.of_lender(share.source, share.units)
-        return replace(self._of_shares((share,)), id=f"{self.id}/{share.source}", shares=(), notice=notice)
+        part_id = f"{self.id}/{share.source}" + (f"#{share.bundle}" if several else "")
+        return replace(self._of_shares((share,)), id=part_id, shares=(), notice=notice)
 
     @property
     def whole_id(self) -> str:
@@ -361,6 +382,11 @@ class Lease(Terms):
         return self.is_reclaimed or self.notice is not None
 
     @property
+    def is_reclaimed_as_idle(self) -> bool:
+        """Its holder has a notice that is withdrawn if the lease is used again."""
+        return self.notice is not None and self.ending is not None and self.ending.cause is EndCause.IDLE
+
+    @property
     def needed_nodes(self) -> frozenset[NodeName]:
         """The nodes that it cannot exist without."""
         return frozenset((*self.sources, self.target) if self.delivery.needs_target else self.sources)
@@ -374,8 +400,10 @@ class Lease(Terms):
 
     @property
     def next_due(self) -> datetime:
-        """When the lease next needs action without a request."""
-        return self.expires_at if self.notice is None else min(self.expires_at, self.notice.deadline)
+        """When the lease next needs action without a request; what happens to idle leases depends on measurements."""
+        if self.notice is None or self.is_reclaimed_as_idle:
+            return self.expires_at
+        return min(self.expires_at, self.notice.deadline)
 
     @property
     def placement_group(self) -> str | None:
@@ -436,8 +464,11 @@ class Lease(Terms):
     def describe(self) -> str:
         what = describe(self.kind, self.units)
         if len(self.shares) > 1:
-            shares = [f"{share.source} ({amount_of(self.kind, share.units)})" for share in self.shares]
-            return f"{what} from {in_words(shares)} to {self.target}"
+            by_lender = Counter[NodeName]()
+            for share in self.shares:
+                by_lender[share.source] += share.units
+            each = [f"{source} ({amount_of(self.kind, units)})" for source, units in by_lender.items()]
+            return f"{what} from {in_words(each)} to {self.target}"
         return (
             f"{what} from {self.source} to {self.target}" if self.source != self.target else f"{what} on {self.source}"
         )

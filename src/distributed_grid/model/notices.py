@@ -8,14 +8,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from distributed_grid.model.endings import ending_dict
+from distributed_grid.model.endings import EndCause, ending_dict
 from distributed_grid.model.leases import Lease, Notice
 from distributed_grid.model.resources import amount_of, units_of
 from distributed_grid.model.times import instant, parse_instant
 from distributed_grid.model.validators import Wrong, amount_or_none, flag
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostClaimant, BoostNotice, ReclaimMessage
+    from distributed_grid.wire.boosts import Boost, BoostClaimant, BoostNotice, IdleMessage, ReclaimMessage
 
 T = TypeVar("T")
 
@@ -86,6 +86,20 @@ def notice_body(lease: Lease) -> ReclaimMessage:
         "by": ending["by"],
         "claimant": ending["claimant"],
         "ends_at": ending["deadline"],
+    }
+
+
+def idle_body(lease: Lease) -> IdleMessage:
+    """The report that a lease is idle, as its holder gets it by its hook. Nothing is reclaimed yet."""
+    assert lease.idle is not None, "only an idle lease has this message"
+    return {
+        "boost_id": lease.id,
+        "resource_type": lease.kind,
+        "amount": amount_of(lease.kind, lease.units),
+        "reason": "its work does not use it",
+        "cause": str(EndCause.IDLE),
+        "idle_since": instant(lease.idle.since),
+        "deadline": None,
     }
 
 

@@ -87,7 +87,15 @@ class RefusalCode(StrEnum):
     IS_BORROWING = "IsBorrowing", Reason("it is borrowing {kind}, and borrowed capacity is not lent on")
     GPU_IN_PARTS = "GpuInParts", Reason("{free} free, but at most {device} on one device, {requested}", by_amount=True)
     NO_CAPACITY = "NoCapacity", Reason("{free} free, {requested}", by_amount=True)
+    TOO_FEW_FIT = (
+        "TooFewFit",
+        Reason("it has room for {count} of {members} members, which are granted all or none", passes=True),
+    )
     OTHERS_AHEAD = "OthersAhead", Reason("its free capacity is held for {ahead}", passes=True)
+    RESERVED_FOR_WINDOW = (
+        "ReservedForWindow",
+        Reason("promised to the window {window} from {begin} to {end}", passes=True),
+    )
     # These two concern the request's team, whichever node would lend.
     TEAM_LIMIT_REACHED = "TeamLimitReached", Reason("team {team} has {held} of at most {limit}, {asked}")
     KEPT_FOR_TEAMS = "KeptForTeams", Reason("other teams keep {kept} for themselves: {left} left, {asked}")

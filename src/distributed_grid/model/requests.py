@@ -1,8 +1,9 @@
 """User requests, validated once at the edge; and requests in the queue."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
@@ -10,17 +11,38 @@ from distributed_grid.model.endings import OnGraceEnd
 from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, Purpose, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import CPU, GPU, MEMORY, amount_of, describe, kind_of, units_requested, whole
+from distributed_grid.model.resources import (
+    CPU,
+    GPU,
+    MEMORY,
+    amount_of,
+    describe,
+    kind_of,
+    scale,
+    units_requested,
+    whole,
+)
 from distributed_grid.model.teams import DEFAULT_TEAM
 from distributed_grid.model.validators import LONGEST_S, grace_period, is_whole, one_of, seconds
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import BoostOptions, BoostRequest, RequestedBoost
+    from distributed_grid.wire.boosts import BoostOptions, BoostRequest, RequestedBoost, RequestedLayout
     from distributed_grid.wire.values import Amount
 
 DEFAULT_DURATION_S: Final = 3600.0
 MOST_SOURCES: Final = 64
 """The most lenders of one boost."""
+MOST_MEMBERS: Final = 1000
+"""The most members of one request."""
+
+
+class Layout(StrEnum):
+    """How the members of a request are laid out on nodes, in the words of Ray's placement groups."""
+
+    PACK = "pack"  # on as few nodes as possible
+    SPREAD = "spread"  # on as many nodes as possible
+    STRICT_PACK = "strict_pack"  # all on one node
+    STRICT_SPREAD = "strict_spread"  # each on a node of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +58,13 @@ class Ask(Terms):
     """The only nodes that may lend it; empty: any."""
     max_sources: int = 1
     """How many nodes may lend it together, each a part of it, if no single node can lend all of it."""
+    members: int = 1
+    """It consists of so many equal members: each is whole on one node, and all of them are granted or none. Amounts are
+    those of all members together."""
+    layout: Layout = Layout.PACK
+    """Where the members go."""
+    places: tuple[NodeName, ...] = ()
+    """The preferred node of each member. If these have no room, the layout decides."""
     delivery: str | None = None
     grace_s: float | None = None
     on_grace_end: OnGraceEnd | None = None
@@ -56,6 +85,28 @@ class Ask(Terms):
         """Every requested amount, by kind; companions of a reservation are not included."""
         return ((self.kind, self.units), *self.along)
 
+    @property
+    def may_be_divided(self) -> bool:
+        """Whether several nodes may lend it together."""
+        return self.members > 1 or self.max_sources > 1
+
+    @property
+    def shares_bundles(self) -> bool:
+        """Its members on the same node share one bundle: a program places its work by itself, and a larger bundle has
+        room for larger tasks."""
+        return self.purpose is Purpose.RUN
+
+    @property
+    def member(self) -> "Ask":
+        """The request of one of its members."""
+        return self if self.members == 1 else self.part(self.units // self.members)
+
+    def part(self, units: int) -> "Ask":
+        """The request for a part of it, from one node. What comes along is divided in proportion."""
+        along = tuple((kind, -(-amount * units // self.units)) for kind, amount in self.along)
+        whole = {"max_sources": 1, "members": 1, "layout": Layout.PACK, "places": ()}
+        return replace(self, units=units, along=along, **whole)  # type: ignore[arg-type]
+
     @classmethod
     def again(cls, lease: Lease) -> "Ask":
         """The request for the same lease from any lender: everything that a request says and a lease keeps."""
@@ -66,9 +117,21 @@ class Ask(Terms):
         """The terms that its lease takes over, by field."""
         return {name: getattr(self, name) for name in (*_KEPT_BY_A_LEASE, "idempotency_key")}
 
+    def times(self, count: int, layout: Layout, places: tuple[NodeName, ...] = ()) -> "Ask":
+        """The request for so many members that are each like this request."""
+        if count == 1:
+            return self
+        along = tuple((kind, count * units) for kind, units in self.along)
+        return replace(self, units=count * self.units, along=along, members=count, layout=layout, places=places)
+
     def describe(self) -> str:
-        what = ", ".join(describe(kind, units) for kind, units in self.asked)
-        return f"{what} for {self.target}"
+        return f"{self.amounts} for {self.target}"
+
+    @property
+    def amounts(self) -> str:
+        """ "2 CPUs, 1 GPU", "3 times 2 CPUs, 1 GPU"."""
+        each = ", ".join(describe(kind, units) for kind, units in self.member.asked)
+        return each if self.members == 1 else f"{self.members} times {each}"
 
 
 _KEPT_BY_A_LEASE: Final = sorted(
@@ -99,6 +162,31 @@ def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unp
     return {**body, "delivery": Delivery.RESERVE, "on_grace_end": OnGraceEnd.KILL, "own_too": True}
 
 
+def on_nodes(
+    amounts: "Mapping[str, Amount]", nodes: int | None, *, spread: bool
+) -> "tuple[dict[str, Amount], RequestedLayout]":
+    """The amounts of one member of a request for several nodes, and the terms that say where its members go.
+
+    `nodes`: so many nodes, with these amounts on each of them. `spread`: these amounts together, on as many nodes as
+    possible, in single GPUs, or else CPUs. With neither, as few nodes as possible divide them.
+    """
+    if not spread:
+        return dict(amounts), {} if nodes is None else {"members": nodes, "layout": str(Layout.STRICT_SPREAD)}
+    if nodes is not None:
+        raise InvalidRequest("--nodes puts each part on a node of its own, so --spread has nothing to spread")
+    lead = GPU if GPU in amounts else CPU
+    units = units_requested(lead, amounts[lead]) if lead in amounts else 0
+    members = units // scale(lead)
+    if not members or units % scale(lead) or members > MOST_MEMBERS:
+        raise InvalidRequest(
+            "--spread divides whole GPUs or CPUs among nodes",
+            because=[f"asked for {describe(lead, units)}"],
+            try_next=f"Ask for a whole number of GPUs or CPUs, from 1 to {MOST_MEMBERS}.",
+        )
+    each = {kind: amount_of(kind, -(-units_requested(kind, amount) // members)) for kind, amount in amounts.items()}
+    return dict(each), {"members": members, "layout": str(Layout.SPREAD)}
+
+
 def command(ask: Ask, *, queued: bool = False) -> str | None:
     """The command that makes the same request, with the options that differ from their defaults; None: there is none.
 
@@ -112,9 +200,10 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
             verb = "grid resource-sharing request" if queued else "grid boost request"
             what = f"{verb} {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
             is_usual = ask.duration_s == DEFAULT_DURATION_S
-        case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked):
-            amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in ask.asked)
-            what = f"grid run{''.join(amounts)}"
+        case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked) and (how := _laid_out(ask)) is not None:
+            each = ask.member if ask.layout is Layout.STRICT_SPREAD else ask
+            amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in each.asked)
+            what = f"grid run{how}{''.join(amounts)}"
             is_usual = True  # the run renews its lease
         case _:
             return None
@@ -130,6 +219,18 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
     named = [("--source", source) for source in ask.sources]
     given = [f"{option} {value}" for option, value in (*named, *options.items()) if value is not None]
     return " ".join([what, *given])
+
+
+def _laid_out(ask: Ask) -> str | None:
+    """The options of `grid run` that say on how many nodes; None: it has no such options."""
+    if ask.members == 1:
+        return " --nodes 1" if ask.max_sources == 1 and ask.source is None else ""
+    match ask.layout:
+        case Layout.STRICT_SPREAD:
+            return f" --nodes {ask.members}"
+        case Layout.SPREAD if ask.units == ask.members * scale(ask.kind):
+            return " --spread"
+    return None
 
 
 _RUN_OPTIONS: Final = {CPU: "--cpus", GPU: "--gpus", MEMORY: "--memory"}
@@ -161,6 +262,13 @@ def make_ask(
         )
     more = _along(kind, body.get("along") or {})
     moves_totals = any(delivery == each and each.moves_totals for each in Delivery)
+    members = _members(body)
+    if members > 1 and moves_totals:
+        raise InvalidRequest(
+            "A request with several members cannot be transferred",
+            because=["each member is a bundle of one placement group"],
+            try_next="Use --delivery reserve, or leave out the members.",
+        )
     if more and moves_totals:
         raise InvalidRequest(
             "Several kinds together cannot be transferred",
@@ -175,7 +283,7 @@ def make_ask(
             try_next="Use --delivery reserve (the default for GPUs): the work then runs on the lender.",
         )
     duration, grace, on_grace_end = (body.get(key) for key in ("duration_seconds", "grace_seconds", "on_grace_end"))
-    return Ask(
+    ask = Ask(
         target=target,
         kind=kind,
         units=units,
@@ -194,6 +302,23 @@ def make_ask(
         reclaim_hook=reclaim_hook,
         **_stated(body),
     )
+    return ask.times(members, one_of("layout", Layout, body.get("layout") or Layout.PACK))
+
+
+def _members(body: "RequestedBoost") -> int:
+    """How many members the request has; amounts are those of one member."""
+    given = body.get("members")
+    if given is None:
+        return 1
+    if not is_whole(given, 1, MOST_MEMBERS):
+        raise InvalidRequest(f"The number of members must be a whole number from 1 to {MOST_MEMBERS}, not {given!r}")
+    if given > 1 and body.get("max_sources") is not None:
+        raise InvalidRequest(
+            "A request has either members or a largest number of lenders",
+            because=["a member is whole on one node, so no amount is divided"],
+            try_next="Leave out one of the two.",
+        )
+    return int(given)
 
 
 def _stated(body: Mapping[str, object]) -> dict[str, Any]:
@@ -208,11 +333,13 @@ def _sources(body: "RequestedBoost") -> tuple[NodeName, ...]:
 
 
 def _max_sources(body: "RequestedBoost", sources: tuple[NodeName, ...], *, has_along: bool) -> int:
-    """How many lenders the request allows. What several kinds or a program need comes from one."""
+    """How many lenders may divide the amounts. A boost of several kinds, a task and a member come from one."""
     given = body.get("max_sources")
     if given is not None and not is_whole(given, 1, MOST_SOURCES):
         raise InvalidRequest(f"The number of lenders must be a whole number from 1 to {MOST_SOURCES}, not {given!r}")
-    if has_along or body.get("purpose", Purpose.BOOST) != Purpose.BOOST:
+    purpose = body.get("purpose") or Purpose.BOOST
+    is_divided = purpose == Purpose.RUN or (purpose == Purpose.BOOST and not has_along)
+    if body.get("members") is not None or not is_divided:
         return 1
     return min(MOST_SOURCES if given is None else int(given), len(sources) or MOST_SOURCES)
 
@@ -222,6 +349,17 @@ def _along(kind: str, given: Mapping[str, object]) -> tuple[tuple[str, int], ...
     if kind in found or len(found) < len(given):
         raise InvalidRequest(f"A resource kind is given twice: {', '.join((kind, *given))}")
     return tuple(sorted((other, units_requested(other, amount)) for other, amount in found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One time of a window (`model/windows.py`): its capacity is promised from `begin` to `end`."""
+
+    window: str
+    begin: datetime
+    end: datetime
+    promised_at: datetime
+    """When the window was created. Of equal claims, the earlier promise is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +373,12 @@ class Waiting:
     """When the request expires; None: it waits until it is met or cancelled."""
     is_durable: bool = False
     """The request waits across restarts, without a connected caller."""
+    occurrence: Occurrence | None = None
+    """The time of a window that it is for. Until that begins, it is a promise: it takes its capacity in every plan, and
+    is not granted."""
+
+    def is_promise(self, now: datetime) -> bool:
+        return self.occurrence is not None and now < self.occurrence.begin
 
     def is_over(self, now: datetime) -> bool:
         return self.until is not None and now >= self.until

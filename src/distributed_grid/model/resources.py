@@ -214,6 +214,9 @@ class ResourceVector(Mapping[str, int]):
     def __sub__(self, other: "ResourceVector") -> "ResourceVector":
         return ResourceVector({k: self[k] - other[k] for k in self._kinds_with(other)})
 
+    def __rmul__(self, times: int) -> "ResourceVector":
+        return ResourceVector({k: times * v for k, v in self._units.items()})
+
     def _kinds_with(self, other: "ResourceVector") -> dict[str, int]:
         """In an order that is the same in every run: decisions iterate over kinds."""
         return self._units | other._units

@@ -9,11 +9,9 @@ from typing import Final, Self
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.requests import DEFAULT_DURATION_S
+from distributed_grid.model.requests import DEFAULT_DURATION_S, MOST_MEMBERS, Layout
 from distributed_grid.model.resources import BUILT_IN, CPU, GPU, MEMORY, ResourceVector, kind_of, units_requested
 from distributed_grid.model.validators import is_whole, seconds, short_text, task_id
-
-_LONGEST_GANG: Final = 1000
 
 
 class SchedulingStrategy(StrEnum):
@@ -112,6 +110,8 @@ class SchedulingRequest:
     """The size of the gang; all members or none."""
     wait: bool = False
     """If there is no place now, it waits for one: until its deadline, or without limit."""
+    own_lease: bool = False
+    """All its members are in one lease of their own, so in one placement group; never in a boost."""
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
@@ -136,8 +136,8 @@ class SchedulingRequest:
         return SchedulingStrategy.LOCAL_FIRST if self.node is None else SchedulingStrategy.NODE_SPECIFIC
 
     def _check(self) -> None:
-        if not is_whole(self.count, 1, _LONGEST_GANG):
-            raise InvalidRequest(f"The count must be a whole number from 1 to {_LONGEST_GANG}, not {self.count!r}")
+        if not is_whole(self.count, 1, MOST_MEMBERS):
+            raise InvalidRequest(f"The count must be a whole number from 1 to {MOST_MEMBERS}, not {self.count!r}")
         if self.node is not None and self.strategy != SchedulingStrategy.NODE_SPECIFIC:
             raise InvalidRequest(
                 f"The strategy {self.strategy} chooses a node, and {self.node} was given",
@@ -171,6 +171,18 @@ class SchedulingRequest:
     def far(self) -> Affinity:
         return Affinity.parse(self.anti_affinity)
 
+    @property
+    def layout(self) -> Layout:
+        """How a gang is laid out: its affinity may name itself, by its id or a tag, and so may its anti-affinity."""
+        if self._is_own(self.near) and self.near.required:
+            return Layout.STRICT_PACK
+        if self._is_own(self.far):
+            return Layout.STRICT_SPREAD if self.far.required else Layout.SPREAD
+        return Layout.SPREAD if self.strategy == SchedulingStrategy.SPREAD else Layout.PACK
+
+    def _is_own(self, affinity: Affinity) -> bool:
+        return not {self.task_id, *self.tags}.isdisjoint(affinity.tasks)
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
@@ -195,6 +207,8 @@ class Placement:
     boost_id: str | None = None
     """The boost that it is in."""
     placement_group: str | None = None
+    bundle: int = 1
+    """The number of its bundle in that group, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)

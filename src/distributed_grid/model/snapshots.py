@@ -63,6 +63,15 @@ class OwnUse:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerUse:
+    """Use by one of a node's worker processes and everything below it."""
+
+    pid: int
+    cpu_used: float
+    """Busy cores, averaged since the previous reading."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A probe's measurements of its node."""
 
@@ -71,6 +80,8 @@ class Reading:
     gpus: tuple[GpuReading, ...] = ()
     no_gpus_because: str | None = None
     """Why there are no GPU readings; None if there are some."""
+    workers: tuple[WorkerUse, ...] = ()
+    """Those that the previous reading showed, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,13 @@ _UNMEASURED: Final[MeasuredNode] = {
 }
 
 
+def _shown(reading: Reading) -> Measured:
+    """The reading without its workers: a list for each node would be the largest part of the answer."""
+    shown = cast("Measured", ANSWERS.encode(reading))
+    del shown["workers"]  # type: ignore[typeddict-item]
+    return shown
+
+
 def measured_dict(snapshot: NodeSnapshot | None, now: datetime) -> MeasuredNode:
     """A node's measurements and their age; None: it is not connected, or not seen yet."""
     if snapshot is None:
@@ -48,7 +55,7 @@ def measured_dict(snapshot: NodeSnapshot | None, now: datetime) -> MeasuredNode:
         "measured_at": None if snapshot.measured_at is None else instant(snapshot.measured_at),
         "age_seconds": None if age is None else round(age.total_seconds(), 3),
         "pressure": None if snapshot.pressure is None else cast("NodePressure", ANSWERS.encode(snapshot.pressure)),
-        "measured": None if snapshot.measured is None else cast("Measured", ANSWERS.encode(snapshot.measured)),
+        "measured": None if snapshot.measured is None else _shown(snapshot.measured),
     }
 
 

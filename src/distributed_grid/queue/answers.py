@@ -49,7 +49,7 @@ async def _outlook(p: EngineContext, queue: Queue, ask: Ask) -> Outlook:
         nodes,
         p.ledger.parts(),
         p.ledger.usage,
-        p.sharing.waiting.values(),
+        (*p.sharing.waiting.values(), *queue.windows.promised(ask.duration_s)),
         p.sharing.accounts,
         rules_of_one_look(p),
         numbers(p),

@@ -6,7 +6,7 @@ out, round by round.
 
 import asyncio
 import contextlib
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -16,13 +16,15 @@ from distributed_grid.decide.queue.claims import ordered
 from distributed_grid.decide.queue.preemption import Preemption, patient_for
 from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
 from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
-from distributed_grid.leases.reclaim import preempted_by, reclaim
+from distributed_grid.leases.reclaim import reclaim, why_it_yields
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.loops import Loop
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName, NodeTable
 from distributed_grid.model.requests import Waiting
+from distributed_grid.model.windows import Window
+from distributed_grid.queue.windows import Windows
 
 # Capacity also comes back when other work ends. Ray does not report that, so the queue polls.
 _HASTY_S: Final = 0.05
@@ -39,7 +41,7 @@ class TasksInQueue(Protocol):
     def refresh(self, nodes: NodeTable) -> None:
         """Update what tasks ask for, before a plan is made; there is no await."""
 
-    def may_have(self, waiting: Waiting, source: NodeName) -> bool:
+    def may_have(self, waiting: Waiting, sources: Collection[NodeName]) -> bool:
         """Whether the task may still run there, after what was granted in the same round."""
 
 
@@ -57,6 +59,7 @@ class Queue:
         )
         self.is_open = True
         """While False, no request is admitted."""
+        self.windows = Windows(parts)
         self.tasks: TasksInQueue | None = None
 
     def __len__(self) -> int:
@@ -132,6 +135,10 @@ class Queue:
         waiting = self._p.sharing.waiting.values()
         return next((w for w in waiting if idempotency_key and w.ask.idempotency_key == idempotency_key), None)
 
+    async def cancel_window(self, window: Window, *, who: str) -> Lease | None:
+        """End a window's promise; returns the lease of the occurrence in progress."""
+        return await self.windows.cancel(window, self._drop, who=who)
+
     def _drop(self, request_id: str) -> "asyncio.Future[Lease] | None":
         self._p.sharing.waiting.pop(request_id, None)
         self._verdicts.pop(request_id, None)
@@ -147,8 +154,22 @@ class Queue:
 
     def in_order(self) -> tuple[Waiting, ...]:
         """The waiting requests, the next one first."""
+        return self._ordered(())
+
+    def _ordered(self, promises: Iterable[Waiting]) -> tuple[Waiting, ...]:
         p = self._p
-        return ordered(p.sharing.waiting.values(), p.ledger.usage, p.sharing.accounts, p.teams, p.now())
+        requests = (*p.sharing.waiting.values(), *promises)
+        return ordered(requests, p.ledger.usage, p.sharing.accounts, p.teams, p.now(), p.ledger.parts())
+
+    def with_windows(self) -> tuple[Waiting, ...]:
+        """The same, with the windows that have not begun."""
+        longest_s = max((each.ask.duration_s for each in self._p.sharing.waiting.values()), default=None)
+        return self._ordered(self.windows.promised(longest_s))
+
+    def promises(self, nodes: NodeTable, until: datetime) -> dict[str, Verdict]:
+        """By id, the plan for the windows that begin from now on and before then."""
+        queue, now = self._ordered(self.windows.until(until)), self._p.now()
+        return {each.waiting.id: each for each in self._plan(queue, nodes, ()) if each.waiting.is_promise(now)}
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """The last round's verdicts on the waiting requests, in order."""
@@ -159,7 +180,7 @@ class Queue:
         """The next round's verdict on one request, with every node's reason."""
         if self._p.ledger.is_being_granted(waiting.id):
             return self._verdicts.get(waiting.id)
-        queue = self.in_order()
+        queue = self.with_windows()
         upto = queue[: queue.index(waiting) + 1] if waiting in queue else ()
         return self._plan(upto, nodes, (waiting.id,))[-1] if upto else None
 
@@ -186,10 +207,14 @@ class Queue:
     # -- rounds ---------------------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        if self._p.sharing.waiting:
+        if self._p.sharing.waiting or self.windows.are_near:
             await self.round()
 
     def _pause(self) -> float | None:
+        pauses = [pause for pause in (self._pause_of_requests(), self.windows.pause_s()) if pause is not None]
+        return min(pauses, default=None)
+
+    def _pause_of_requests(self) -> float | None:
         waiting = self._p.sharing.waiting.values()
         if not waiting:
             return None
@@ -203,15 +228,18 @@ class Queue:
         return await self._loop.try_turn()
 
     async def round(self) -> None:
-        """1 look, 2 decide, 3 grant, 4 reclaim what yields, 5 end requests whose time is over."""
+        """1 request windows that begin, 2 look, 3 decide, 4 grant, 5 reclaim what yields, 6 end requests whose time is
+        over."""
         p = self._p
         await self._drop_moot()
+        if self.is_open:
+            await self.windows.begin(self._drop)
         nodes = await p.look_to_decide()
         charge(p)
         if self.tasks is not None:
             self.tasks.refresh(nodes)
         now = p.now()
-        waiting = self.in_order() if self.is_open else ()
+        waiting = self.with_windows() if self.is_open else ()
         over = {each.id for each in waiting if each.is_over(now)}  # their refusals name every node
         verdicts = self._plan(waiting, nodes, over)
         self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
@@ -219,8 +247,9 @@ class Queue:
         begun = [
             (v.waiting, begin_grant(p, v.grants, nodes, v.waiting.id))
             for v in verdicts
-            if v.grants and (self.tasks is None or self.tasks.may_have(v.waiting, v.grants[0].source))
+            if v.grants and (self.tasks is None or self.tasks.may_have(v.waiting, {grant.source for grant in v.grants}))
         ]
+        self.windows.report(verdicts)
         changed = [self._reclaim(v.waiting, v.preemption) for v in verdicts if v.preemption is not None]
         if any(changed):
             await p.try_commit()
@@ -256,8 +285,8 @@ class Queue:
                 self._keep(replace(waiting, until=max(waiting.until, now + _SEEN_AFTER)))
             return False
         self._preemption_waits.pop(waiting.id, None)
-        for victim in plan.victims:
-            reclaim(p, victim, plan.reason, preempted_by(waiting), units=plan.takes.get(victim.id))
+        for victim in plan.due(now):
+            reclaim(p, victim, *why_it_yields(victim, waiting, plan.reason, now), units=plan.takes.get(victim.id))
         self._keep(patient_for(waiting, plan))
         return True
 

@@ -11,10 +11,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from distributed_grid import threads
-from distributed_grid.errors import BoostNotFound, NotFound, NotRenewable, RequestNotFound, UnknownResource
+from distributed_grid.decide.queue.renewals import LatestEnd, latest_end
+from distributed_grid.errors import (
+    BoostNotFound,
+    NotFound,
+    NotRenewable,
+    RequestNotFound,
+    ReservedForWindow,
+    UnknownResource,
+)
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases import grant
 from distributed_grid.leases.grant import begin_grant, carry_out, check_names, make_plan
@@ -27,6 +36,7 @@ from distributed_grid.leases.release import (
     part_to_give,
     try_finish,
 )
+from distributed_grid.leases.rules import rules_of_one_look
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.model.lease_changes import RenewalUndone, Renewed, as_returned
 from distributed_grid.model.leases import Lease, LeaseState
@@ -107,9 +117,10 @@ class BoostService:
         return await (await self.queue.join(Waiting(grant.new_id(), ask, since or asked_at, until)))
 
     async def _grant_at_once(self, ask: Ask) -> Lease | None:
-        """Grant from the last look, without another one; None if that is not possible, or other requests wait."""
+        """Grant from the last look, without another one; None if that is not possible, or other requests wait, or a
+        window may be in the way."""
         p = self._p
-        if (nodes := p.known()) is None or self.queue:
+        if (nodes := p.known()) is None or self.queue or self.queue.windows.may_bound(ask):
             return None
         try:
             plan = make_plan(p, ask, nodes)
@@ -216,14 +227,10 @@ class BoostService:
     async def renew(self, boost_id: str, duration_s: object = None, *, who: str = "") -> Lease:
         """Let a boost last `duration_s` from now; by default, as long again as it was asked for."""
         p = self._p
-        lease = await self._settled(p.ledger.find(boost_id))
-        if lease.state is not LeaseState.ACTIVE:
-            raise NotRenewable(
-                f"Boost {lease.id[:8]} is {lease.state.shown} and cannot be renewed",
-                try_next=f"Request a new one: grid boost request {lease.target} {lease.kind} AMOUNT",
-            )
+        lease = self._active(await self._settled(p.ledger.find(boost_id)))
         length = lease.duration_s if duration_s is None else seconds("duration", duration_s)
-        renewed = p.ledger.apply(lease, Renewed(p.now() + timedelta(seconds=length), length))
+        lease, latest = await self._latest_end(lease, p.now() + timedelta(seconds=length))
+        renewed = p.ledger.apply(lease, Renewed(latest.at, length))
         fault_point(Point.RENEW_BEGUN)
         try:
             await p.commit()
@@ -232,8 +239,41 @@ class BoostService:
             raise
         fault_point(Point.RENEW_WRITTEN)
         p.notes.pop(lease.id, None)
-        p.journal.note("renewed", f"{renewed.describe()} until {stamp(renewed.expires_at)}", lease=renewed, who=who)
+        until = f"until {stamp(renewed.expires_at)}"
+        if latest.window is not None:
+            p.notes[lease.id] = (f"renewed only {until}: then the window {latest.window.window} begins",)
+            until += f", when the window {latest.window.window} begins"
+        p.journal.note("renewed", f"{renewed.describe()} {until}", lease=renewed, who=who)
         return renewed
+
+    async def _latest_end(self, lease: Lease, wanted: datetime) -> tuple[Lease, LatestEnd]:
+        """The lease, and until when it may be renewed; raises `ReservedForWindow` if a window needs its capacity."""
+        p, windows = self._p, self.queue.windows
+        if lease.expires_at >= wanted or not windows.begin_before(wanted):
+            return lease, LatestEnd(wanted)
+        nodes = await p.look_to_decide()
+        lease = self._active(lease)
+        promises = windows.promised((wanted - p.now()).total_seconds())
+        leases, usage, rules = p.ledger.parts(), p.ledger.usage, rules_of_one_look(p)
+        found = latest_end(lease, wanted, nodes, leases, usage, promises, rules, p.teams, p.now())
+        if found.window is not None and found.at <= lease.expires_at:
+            begins = stamp(found.window.begin)
+            raise ReservedForWindow(
+                f"Boost {lease.id[:8]} ends at {stamp(lease.expires_at)} and cannot be renewed: "
+                f"its capacity is promised to the window {found.window.window} from {begins} on",
+                try_next=f"To see the window: grid reserve show {found.window.window}",
+            )
+        return lease, found
+
+    def _active(self, lease: Lease) -> Lease:
+        """The lease as it is now; raises `NotRenewable` if it is not active."""
+        now = self._p.ledger.get(lease.id) or as_returned(lease)
+        if now.state is LeaseState.ACTIVE:
+            return now
+        raise NotRenewable(
+            f"Boost {now.id[:8]} is {now.state.shown} and cannot be renewed",
+            try_next=f"Request a new one: grid boost request {now.target} {now.kind} AMOUNT",
+        )
 
     def _shorten_again(self, renewed: Lease, was: Lease) -> None:
         """Undo a renewal that could not be written; other changes to the boost stay."""
@@ -265,4 +305,4 @@ class BoostService:
 
     def boosts(self, target: str | None = None) -> list[Lease]:
         found = [lease for lease in self._p.ledger if target is None or target in (lease.target, *lease.sources)]
-        return sorted(found, key=lambda lease: (lease.allocated_at, lease.id))
+        return sorted(found, key=attrgetter("allocated_at", "id"))

@@ -120,13 +120,18 @@ def captured(
             "GRID_BOOST": boost["boost_id"],
             "GRID_PLACEMENT_GROUP": boost["placement_group"] or "",
             "GRID_LEASE_NODE": _node_id(client, boost["source_node"]),
-            "GRID_LEASE_RESOURCES": json.dumps(ResourceVector.of(**boost["resources"]).to_ray()),
+            "GRID_LEASE_RESOURCES": json.dumps(_first_bundle(boost).to_ray()),
             "GRID_CAPTURE_WORKERS": os.environ.get("GRID_CAPTURE_WORKERS", "1"),
             "GRID_ALLOW_ESCAPES": "1" if allow_escapes else "0",
             "PYTHONPATH": path,
         }
         | ({_JOB_CONFIG: marked(os.environ.get(_JOB_CONFIG, ""), run_id)} if run_id else {})
     )
+
+
+def _first_bundle(boost: Boost) -> ResourceVector:
+    """What the first bundle of the lease holds, on the node that `source_node` names."""
+    return ResourceVector.of(**(boost["parts"][0]["resources"] if boost["parts"] else boost["resources"]))
 
 
 def private(boost: Boost, ray_address: str, auth_mode: str) -> dict[str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.client import GridClient
@@ -14,8 +15,8 @@ from distributed_grid.client.lease_keeper import WatchedLease, is_gone
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.loops import ThreadLoop
 from distributed_grid.model.leases import Delivery, Purpose
-from distributed_grid.model.requests import make_ask, reservation
-from distributed_grid.model.resources import CPU, GPU, MEMORY
+from distributed_grid.model.requests import make_ask, on_nodes, reservation
+from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.validators import LONGEST_LABEL, waiting_time
 from distributed_grid.run.signals import signals_blocked
 
@@ -37,28 +38,33 @@ class Wanted:
     gpus: str | None = None
     memory: str | None = None
     target: str | None = None
-    source: str | None = None
+    sources: tuple[str, ...] = ()
+    """The only nodes that may lend."""
     priority: str = "normal"
     duration: str | None = None
     wait: str | None = None
     boost: str | None = None
     grace: str | None = None
     reclaim_url: str | None = None
+    nodes: int | None = None
+    spread: bool = False
 
     def body(self, target: str, label: str) -> BoostRequest:
         """The request for the lease."""
-        amounts = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
+        asked = {kind: amount for kind, amount in self._amounts().items() if amount is not None}
+        amounts, layout = on_nodes(asked or {CPU: "1"}, self.nodes, spread=self.spread)
         return reservation(
             target,
-            amounts or {CPU: "1"},
+            amounts,
             priority=self.priority,
             duration_seconds=DEFAULT_DURATION_S if self.duration is None else self.duration,
-            source_node=self.source,
+            source_nodes=list(self.sources) or None,
             grace_seconds=self.grace,
             reclaim_url=self.reclaim_url,
             purpose=Purpose.RUN,
             label=label,
             wait_seconds=waiting_time(self.wait or 0),
+            **layout,
         )
 
     def _amounts(self) -> Mapping[str, str | None]:
@@ -66,8 +72,10 @@ class Wanted:
 
     def check(self) -> None:
         """Refuse invalid input without a cluster."""
-        if self.boost is not None and any(self._amounts().values()):
-            raise InvalidRequest("--boost runs in an existing boost; --cpus, --gpus and --memory request a new lease")
+        if self.boost is not None and (any(self._amounts().values()) or self.nodes is not None or self.spread):
+            raise InvalidRequest(
+                "--boost runs in an existing boost; --cpus, --gpus, --memory, --nodes and --spread request a new lease"
+            )
         if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
             raise InvalidRequest("--boost uses the boost's own grace period and reclaim hook")
         make_ask(self.body(self.target or "target", ""), fractional_gpus=True)
@@ -110,6 +118,7 @@ class HeldLease:
         self.boost = boost
         self.is_ours = is_ours
         self.reclaim: Reclaim | None = None
+        self._losses: SimpleQueue[str] = SimpleQueue()
         self._lease = WatchedLease(boost)
         self._lease.take_in(self._ask(client))
         in_thread = GridClient(client.home)
@@ -175,16 +184,46 @@ class HeldLease:
     def _ask(self, client: GridClient) -> Boost:
         said = client.report_program(self.id, self._program_id, self._label, is_inside=self._is_inside())
         boost, left_s = said["boost"], said["ends_in_seconds"]
+        self._notice_losses(boost)
         if boost["ending"] is None or left_s is None:
             self.reclaim = None
         elif not is_gone(boost):
             self.reclaim = Reclaim(boost["ending"], time.monotonic() + left_s)
         return boost
 
+    def losses(self) -> Iterator[str]:
+        """What the lease has lost since the last call, in words for the user: a lender may leave with its part."""
+        with suppress(Empty):
+            while True:
+                yield self._losses.get_nowait()
+
+    def _notice_losses(self, boost: Boost) -> None:
+        left = lenders_of(boost)
+        for source in lenders_of(self.boost):
+            if source not in left:
+                self._losses.put(
+                    f"{source} has left the cluster, and what ran there is gone. The lease goes on with "
+                    f"{amounts_by_node(boost)}."
+                )
+        self.boost = boost
+
 
 def _head(client: GridClient) -> str:
     nodes = client.nodes()["nodes"]
     return str(next((node["name"] for node in nodes if node["is_head"]), nodes[0]["name"] if nodes else ""))
+
+
+def lenders_of(boost: Boost) -> tuple[str, ...]:
+    """The nodes that lend it, each once."""
+    return tuple(dict.fromkeys(part["source_node"] for part in boost["parts"])) or (boost["source_node"],)
+
+
+def amounts_by_node(boost: Boost) -> str:
+    """ "gpu1 (1 GPU, 1 CPU), gpu2 (1 GPU, 1 CPU)"."""
+    held = {source: ResourceVector() for source in lenders_of(boost)}
+    for part in boost["parts"]:
+        held[part["source_node"]] += ResourceVector.of(**part["resources"])
+    return ", ".join(f"{source} ({resources.describe()})" for source, resources in held.items())
 
 
 def reserved(client: GridClient, boost: Boost) -> Boost:

@@ -179,7 +179,7 @@ class RunMonitor:
         return self._driver.end(TERM_S)
 
     def _tell_the_news(self) -> None:
-        for text in self._reports.news():
+        for text in (*self._lease.losses(), *self._reports.news()):
             self._output.say(f"grid: {text}")
 
     def _is_enough(self, received: ReceivedSignal) -> bool:

@@ -37,6 +37,7 @@ class ShownRun(TypedDict):
     exit_code: int | None
     boost_id: str | None
     source_node: str | None
+    source_nodes: tuple[str, ...]
     target_node: str | None
     isolation: str
     allow_escapes: bool
@@ -71,6 +72,9 @@ class Run:
     exit_code: int | None = None
     boost_id: str | None = None
     source_node: str | None = None
+    """The lender; of several, the first."""
+    source_nodes: tuple[str, ...] = ()
+    """All lenders."""
     target_node: str | None = None
     isolation: str = "group"
     allow_escapes: bool = False
@@ -105,6 +109,7 @@ class RunChanges(TypedDict, total=False):
     exit_code: int
     boost_id: str
     source_node: str
+    source_nodes: tuple[str, ...]
     target_node: str
     messages: tuple[str, ...]
 
@@ -181,7 +186,9 @@ class Runs:
         for file in self._path.glob("*/run.json"):
             try:
                 data = json.loads(file.read_text())
-                run = Run(**{**data, "messages": tuple(data["messages"])})
+                run = Run(
+                    **{**data, **{name: tuple(data[name]) for name in ("messages", "source_nodes") if name in data}}
+                )
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # being written, or not ours
             if not run.is_over and self.process_of(run) is None:

@@ -18,8 +18,9 @@ from distributed_grid.errors import ClusterStartFailed, GridError, LeaseLost, Un
 from distributed_grid.execution.on_node_raylet import OwnRay
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.model.endings import what_to_do, why_it_ends
+from distributed_grid.model.nodes import in_words
 from distributed_grid.run.driver import Driver, captured, private
-from distributed_grid.run.held_lease import HeldLease, Wanted
+from distributed_grid.run.held_lease import HeldLease, Wanted, amounts_by_node, lenders_of
 from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
 from distributed_grid.run.records import Run, RunChanges, Runs, State
@@ -118,7 +119,15 @@ class Wrapper:
             self._never_began(state, (error.message, *error.because))
             raise
         where = lease.boost
-        self._note(boost_id=lease.id, source_node=where["source_node"], target_node=where["target_node"])
+        sources = lenders_of(where)
+        self._note(
+            boost_id=lease.id,
+            source_node=where["source_node"],
+            source_nodes=sources,
+            target_node=where["target_node"],
+        )
+        if len(sources) > 1:
+            self._output.say(f"grid: boost {lease.id[:8]} is on {len(sources)} nodes: {amounts_by_node(where)}")
         return lease
 
     def _inside(self, lease: HeldLease, output: BinaryIO | None, signals: Signals) -> int:
@@ -126,7 +135,7 @@ class Wrapper:
         reports, reclaim = Reports(report), Path(self._run.folder) / "reclaim.json"
         cluster = None
         if self._run.isolation == "cluster":
-            self._output.say(f"Starting a private cluster on {lease.boost['source_node']} ...")
+            self._output.say(f"Starting a private cluster on {in_words(lenders_of(lease.boost))} ...")
             cluster = PrivateCluster(self._client, lease.boost)
             environment = private(lease.boost, cluster.address, cluster.auth_mode)
         else:

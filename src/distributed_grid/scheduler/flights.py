@@ -7,13 +7,13 @@ is being made, no other task can have it. Every change of a task is recorded in 
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from distributed_grid import threads
-from distributed_grid.decide.scheduler import Choice, asks
+from distributed_grid.decide.scheduler import BoostRoom, Choice, asks
 from distributed_grid.decide.scheduler.confidence import Predicted
 from distributed_grid.decide.scheduler.round import Flight, carries_tasks
 from distributed_grid.decide.scheduler.strategies import strategy_named
@@ -22,8 +22,8 @@ from distributed_grid.leases import grant
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.logs import logger
 from distributed_grid.model.leases import Cause, Lease, LeaseState
-from distributed_grid.model.nodes import NodeName, NodeTable
-from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.nodes import NodeName, NodeTable, in_words
+from distributed_grid.model.requests import Waiting
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import PlacedBy, Placement, ScheduledTask, SchedulingDecision
 from distributed_grid.queue.service import BoostService
@@ -77,7 +77,7 @@ class TaskLeases:
     async def join(self, task: ScheduledTask) -> None:
         """Let a task wait in the queue; its age counts. The eligible nodes are computed before every plan."""
         if self.waiting(task.id) is None:
-            ask = self._ask(task, nodes=())
+            ask = asks.ask_for(task, fractional_gpus=self._fractional_gpus, nodes=())
             await self._service.queue.join(Waiting(grant.new_id(), ask, task.asked_at, is_durable=True))
 
     def withdraw(self, task_id: str) -> None:
@@ -90,36 +90,31 @@ class TaskLeases:
     async def make(
         self, task: ScheduledTask, choices: tuple[Choice, ...], nodes: tuple[NodeName, ...] | None = None
     ) -> tuple[Placement, ...] | PlacesUnavailable:
-        """Make all places, or none: if one fails, the others are given back.
+        """Make all places, or none: those outside boosts are one lease, which is granted whole.
 
-        Returns the nodes that could not give a place; other errors are raised. `nodes`: while others wait, a single
-        task takes the first of these that is left for it.
+        Returns the nodes that could not give a place; other errors are raised. `nodes`: while others wait, the lease
+        may be on any of these that are left for the task.
         """
-        found = await asyncio.gather(*(self._place(task, choice, nodes) for choice in choices), return_exceptions=True)
-        failed = [
-            (choice, each) for choice, each in zip(choices, found, strict=True) if isinstance(each, BaseException)
-        ]
-        if not failed:
-            return tuple(each for each in found if not isinstance(each, BaseException))
-        await self.give_back(self.of(task.id, who=task.who), "the gang is incomplete", who=task.who)
-        choice, error = failed[0]
-        if isinstance(error, Refused | NotFound):
-            return PlacesUnavailable(nodes or (choice.node,))
-        raise error
+        leased = tuple(choice.node for choice in choices if choice.boost is None)
+        found: list[Placement] = []
+        if leased:
+            eligible, count = nodes or tuple(dict.fromkeys(leased)), len(leased)
+            ask = asks.ask_for(task, fractional_gpus=self._fractional_gpus, count=count, nodes=eligible, places=leased)
+            try:
+                found += placements(await self._service.request(ask, since=task.asked_at))
+            except (Refused, NotFound):
+                return PlacesUnavailable(eligible)
+        return tuple(found.pop(0) if choice.boost is None else self._in_boost(choice.boost) for choice in choices)
 
-    async def _place(self, task: ScheduledTask, choice: Choice, nodes: tuple[NodeName, ...] | None) -> Placement:
-        if (boost := choice.boost) is not None:
-            held = self._p.ledger.get(boost.id)
-            group = held.placement_group if held is not None else None
-            return Placement(choice.node, PlacedBy.BOOST, boost.runs_on, boost_id=boost.id, placement_group=group)
-        ask = self._ask(task, source=None if nodes else choice.node, nodes=nodes)
-        return placement(await self._service.request(ask, since=task.asked_at))
+    def _in_boost(self, boost: BoostRoom) -> Placement:
+        held = self._p.ledger.get(boost.id)
+        group = held.placement_group if held is not None else None
+        target = boost.runs_on if held is None else held.target
+        return Placement(target, PlacedBy.BOOST, boost.runs_on, boost_id=boost.id, placement_group=group)
 
-    def _ask(
-        self, task: ScheduledTask, *, source: NodeName | None = None, nodes: tuple[NodeName, ...] | None = None
-    ) -> Ask:
-        fractional = self._p.config.resource_sharing.fractional_gpus
-        return asks.ask_for(task, fractional_gpus=fractional, source=source, nodes=nodes)
+    @property
+    def _fractional_gpus(self) -> bool:
+        return self._p.config.resource_sharing.fractional_gpus
 
     def of(self, task_id: str, *, who: str | None = None) -> list[Lease]:
         """The leases that the scheduler made for a task and that do not wind down; `who`: only this requester's.
@@ -153,10 +148,14 @@ class TaskLeases:
         return 1
 
 
-def placement(lease: Lease) -> Placement:
-    """The place that a task's lease provides."""
+def placements(lease: Lease) -> tuple[Placement, ...]:
+    """The places that a task's lease provides, one for each member."""
+    bundles = [(share.source, share.bundle) for share in lease.shares] or [(lease.source, 1)]
     group = lease.placement_group
-    return Placement(lease.source, PlacedBy.RESERVE, lease.source, lease.id, placement_group=group)
+    return tuple(
+        Placement(source, PlacedBy.RESERVE, source, lease.id, placement_group=group, bundle=number)
+        for source, number in bundles
+    )
 
 
 _REMEMBERED: Final = 1000
@@ -313,8 +312,9 @@ class Flights:
         return left, is_new
 
     def _carries(self, lease: Lease, task: ScheduledTask) -> bool:
-        is_there = lease.state is LeaseState.ACTIVE
-        return is_there and task.request.count == 1 and lease.resources.covers(ResourceVector(task.needs))
+        places = lease.shares or (lease,)
+        is_whole = lease.state is LeaseState.ACTIVE and len(places) == task.request.count
+        return is_whole and all(place.resources.covers(ResourceVector(task.needs)) for place in places)
 
     def left_over(self, task: ScheduledTask) -> list[Lease]:
         """Leases of a waiting task, not being placed, that cannot serve as its place."""
@@ -322,9 +322,11 @@ class Flights:
         return [lease for lease in leases if lease.state is LeaseState.ACTIVE and not self._carries(lease, task)]
 
     def _placed_in(self, lease: Lease, task: ScheduledTask) -> None:
-        choices = (Choice(lease.source),)
+        places = placements(lease)
+        choices = tuple(Choice(place.node) for place in places)
         flight = Flight(task, choices, self._judge.of_places(task, choices, self._chooser.table.last))
-        self._book.placed(flight, (placement(lease),), f"{lease.source}: it has room for it", "its turn has come")
+        have = "it has room for it" if len(lease.sources) == 1 else "they have room for it"
+        self._book.placed(flight, places, f"{in_words(lease.sources)}: {have}", "its turn has come")
         self._leases.withdraw(task.id)
 
     # -- tasks in the queue ---------------------------------------------------------------------------------
@@ -335,19 +337,20 @@ class Flights:
         entries = [each for each in queue.values() if each.is_for_a_task]
         if not entries:
             return
-        orders = self._chooser.orders(
-            nodes, tasks_in_order(self._p), {each.ask.label for each in entries}, self._flights
-        )
+        of_entry = {each.id: tasks.get(each.ask.label) for each in entries}
+        eligible = self._chooser.eligible(nodes, filter(None, of_entry.values()), self._flights)
         for each in entries:
-            task = tasks.get(each.ask.label)
+            task = of_entry[each.id]
             if task is None or not task.waits or task.who != each.ask.requester:
                 self._leases.withdraw(each.ask.label)
-            elif (order := orders[task.id]) != each.ask.nodes:
-                queue[each.id] = replace(each, ask=replace(each.ask, nodes=order))
+                continue
+            found = eligible[task.id]
+            if (found.nodes, found.places) != (each.ask.nodes, each.ask.places):
+                queue[each.id] = replace(each, ask=replace(each.ask, nodes=found.nodes, places=found.places))
 
-    def may_have(self, waiting: Waiting, source: NodeName) -> bool:
+    def may_have(self, waiting: Waiting, sources: Collection[NodeName]) -> bool:
         task = self._p.sharing.scheduling.tasks.get(waiting.ask.label) if waiting.is_for_a_task else None
-        return task is None or self._chooser.may_be_on(task, source, self._flights)
+        return task is None or self._chooser.may_be_on(task, sources, self._flights)
 
     # -- on their way ---------------------------------------------------------------------------------------
 
@@ -380,8 +383,9 @@ class Flights:
             if isinstance(places, PlacesUnavailable):
                 self._chooser.not_on.setdefault(task.id, set()).update(places.nodes)
             else:
-                if flight.nodes and places[0].lease_id is not None:
-                    flight = replace(flight, choices=(replace(flight.choices[0], node=places[0].node),))
+                if flight.nodes:
+                    at = zip(flight.choices, places, strict=True)
+                    flight = replace(flight, choices=tuple(replace(choice, node=place.node) for choice, place in at))
                 self._book.placed(flight, places)
                 await self._p.commit_sharing()
         except Exception as error:  # noqa: BLE001 - reported to the caller; a queued task keeps waiting

@@ -4,14 +4,21 @@ The table of nodes is updated row by row. Strategies can come from other package
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Final
 
 from distributed_grid.decide.scheduler import Choice, NodeColumns, Sought, register_strategy
-from distributed_grid.decide.scheduler.placing import order_of
-from distributed_grid.decide.scheduler.round import Boosts, Flight, TaskWorld, choose_places, may_be_on, orders
+from distributed_grid.decide.scheduler.round import (
+    Boosts,
+    Eligible,
+    Flight,
+    TaskWorld,
+    choose_places,
+    eligible,
+    may_be_on,
+)
 from distributed_grid.execution.port import NodeView
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
@@ -97,14 +104,14 @@ class SchedulingTable:
         for one, other in ((now, self._leases), (self._leases, now)):
             for lease_id, lease in one.items():
                 if other.get(lease_id) is not lease:
-                    found |= {lease.source, lease.target}
+                    found |= {*lease.sources, lease.target}
         return found
 
     def promise(self, flights: Mapping[str, tuple[ResourceVector, tuple[Choice, ...]]]) -> None:
         """Promise what was chosen and is not in the ledger yet, and nothing else."""
         self._columns.forget_promises()
         ours = (lease for lease in self._p.ledger if lease.cause is Cause.SCHEDULED)
-        in_ledger = Counter((lease.label, lease.source) for lease in ours)
+        in_ledger = Counter((lease.label, part.source) for lease in ours for part in lease.shares or (lease,))
         for (_, source), count in in_ledger.items():
             if source in self._columns.row:
                 self._columns.tasks[self._columns.row[source]] += count
@@ -179,15 +186,16 @@ class Chooser:
         self.refusals |= without
         return found
 
-    def orders(
-        self, nodes: NodeTable, waiting: Iterable[ScheduledTask], wanted: Container[str], flights: Mapping[str, Flight]
-    ) -> dict[str, tuple[NodeName, ...]]:
-        """For each wanted task, the eligible nodes, the best first. `waiting`: all waiting tasks, in order."""
-        return orders(self._world(self._columns(nodes, flights), nodes), waiting, wanted, flights, _order)
+    def eligible(
+        self, nodes: NodeTable, tasks: Iterable[ScheduledTask], flights: Mapping[str, Flight]
+    ) -> dict[str, Eligible]:
+        """For each of these tasks, where it may have its lease."""
+        world = self._world(self._columns(nodes, flights), nodes)
+        return {task.id: eligible(world, task, flights, _eligible) for task in tasks}
 
-    def may_be_on(self, task: ScheduledTask, node: NodeName, flights: Mapping[str, Flight]) -> bool:
-        """Whether the task's conditions still allow a node, after other tasks got their places."""
-        return may_be_on(self._world(self.table.last, self._p.last_seen), task, node, flights, _order)
+    def may_be_on(self, task: ScheduledTask, nodes: Collection[NodeName], flights: Mapping[str, Flight]) -> bool:
+        """Whether the task's conditions still allow these nodes, after other tasks got their places."""
+        return may_be_on(self._world(self.table.last, self._p.last_seen), task, nodes, flights, _eligible)
 
     def _columns(self, nodes: NodeTable, flights: Mapping[str, Flight]) -> NodeColumns:
         columns = self.table.columns(nodes)
@@ -205,7 +213,7 @@ class Chooser:
             p.sharing.scheduling.tasks,
             p.now(),
             self.not_on,
-            others_wait=bool(p.sharing.waiting),
+            frozenset(each.ask.label if each.is_for_a_task else each.id for each in p.sharing.waiting.values()),
         )
 
     def forget(self, task_id: str) -> None:
@@ -213,9 +221,9 @@ class Chooser:
         self.refusals.pop(task_id, None)
 
 
-def _order(sought: Sought) -> tuple[NodeName, ...]:
+def _eligible(sought: Sought) -> Eligible:
     try:
-        return order_of(sought)
+        return Eligible.of(sought)
     except Exception:
         log.exception("a strategy failed; its task waits", strategy=str(sought.request.strategy))
-        return ()
+        return Eligible(())

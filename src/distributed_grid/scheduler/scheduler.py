@@ -5,6 +5,7 @@ promised to one task is promised to no other.
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +19,7 @@ from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import VIEW_LAG, EngineContext
 from distributed_grid.loops import Loop
 from distributed_grid.model.leases import Delivery
-from distributed_grid.model.nodes import NodeTable, node_named
+from distributed_grid.model.nodes import NodeName, NodeTable, node_named
 from distributed_grid.model.plans import NO_HEADROOM
 from distributed_grid.model.principals import Principal, Scope
 from distributed_grid.model.resources import ResourceVector
@@ -50,7 +51,7 @@ async def task_for(p: EngineContext, request: SchedulingRequest, *, who: str, te
     if target is None:
         raise TargetNotFound("The cluster has no head to schedule for", try_next="Name a target.")
     task = ScheduledTask(request, {}, p.now(), who, team)
-    ask = ask_for(task, fractional_gpus=p.config.resource_sharing.fractional_gpus)
+    ask = ask_for(task, fractional_gpus=p.config.resource_sharing.fractional_gpus, count=1)
     needs = lent_resources(ask, Delivery.RESERVE, rules_for(p, ask).companions)
     return replace(task, needs=dict(needs.items()))
 
@@ -100,8 +101,7 @@ class TaskWatch:
         return True
 
     def _see_to_its_place(self, task: ScheduledTask) -> bool:
-        gone = [member for member in task.members if not self._is_held(member)]
-        if gone:
+        if gone := self._gone(task):
             lost = any(self._judge.is_lost(_lease_of(member)) for member in gone)
             self._judge.settle(task, happened=False if lost else None)
             self._book.lost(task, gone)
@@ -115,9 +115,26 @@ class TaskWatch:
             return False
         return True
 
-    def _is_held(self, member: Placement) -> bool:
-        lease = self._p.ledger.get(_lease_of(member))
-        return lease is not None and not lease.is_winding_down
+    def _gone(self, task: ScheduledTask) -> list[Placement]:
+        """Its places that are lost: those of a lease that ended, and those on lenders that left the lease."""
+        held: dict[str, Counter[NodeName]] = {}
+        gone = []
+        for member in task.members:
+            lease_id = _lease_of(member)
+            if lease_id not in held:
+                held[lease_id] = self._held(lease_id)
+            if not member.boost_id and held[lease_id][member.runs_on] > 0:
+                held[lease_id][member.runs_on] -= 1
+            elif not member.boost_id or not held[lease_id]:
+                gone.append(member)
+        return gone
+
+    def _held(self, lease_id: str) -> "Counter[NodeName]":
+        """By node: how many bundles a lease still holds there."""
+        lease = self._p.ledger.get(lease_id)
+        if lease is None or lease.is_winding_down:
+            return Counter()
+        return Counter(share.source for share in lease.shares or (lease,))
 
 
 def _lease_of(member: Placement) -> str:
@@ -210,7 +227,7 @@ class Scheduling:
             fresh = True
 
     async def _queued(self, task: ScheduledTask) -> SchedulingDecision:
-        if not task.predicted and task.request.count == 1:
+        if not task.predicted:
             await self.leases.join(task)
             await self._queue.try_round()
             if self.leases.waiting(task.id) is None:  # its turn came at once
@@ -276,11 +293,11 @@ class Scheduling:
             await self._p.commit_sharing()
 
     async def _see_to_the_waiting(self) -> None:
-        """Repair what a crash or an error cut short: release leases of incomplete gangs, and queue single tasks."""
+        """Repair what a crash or an error cut short: release leases that are not whole, and queue their tasks."""
         for task in self.state.waiting:
             if not task.request.wait or task.id in self.flights:
                 continue
             if left := self.flights.left_over(task):
                 await self.leases.give_back(left, "its task could not be placed with it", who=task.who)
-            if task.request.count == 1 and not self.leases.of(task.id, who=task.who) and task.id in self.state.tasks:
+            if not self.leases.of(task.id, who=task.who) and task.id in self.state.tasks:
                 await self.leases.join(task)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import kept_in_background
 from distributed_grid.config import ConfigLike
-from distributed_grid.errors import BoostNotFound, GridError, Refused
+from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, Refused
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.leases import WATCHED, Delivery, Purpose
@@ -169,6 +169,11 @@ class ResourceBoostRequest:
     """The only nodes that may lend it, together with `preferred_source`."""
     max_sources: int | None = None
     """How many nodes may lend it together if no single node can; None: as many as it takes."""
+    members: int | None = None
+    """It consists of so many equal members, each whole on one node; all are granted or none. Amounts are those of one
+    member. Such a boost is reserved."""
+    layout: str | None = None
+    """Where the members go: "pack" (the default), "spread", "strict_pack" or "strict_spread"."""
     reclaim_url: str | None = None
     """The URL to notify before the boost is reclaimed."""
     on_reclaim: OnReclaim | None = None
@@ -186,6 +191,8 @@ class ResourceBoostRequest:
             source_node=self.preferred_source,
             source_nodes=list(self.sources) or None,
             max_sources=self.max_sources,
+            members=self.members,
+            layout=self.layout,
             delivery=self.delivery,
             grace_seconds=self.grace_seconds,
             on_grace_end=self.on_grace_end,
@@ -221,6 +228,8 @@ class ResourceBoost:
     notice: ReclaimNotice | None = None
     """The reclaim notice that its holder has, if any."""
     checkpointed_at: datetime | None = None
+    idle_since: datetime | None = None
+    """Since when its work has not used it."""
     resources: dict[str, float] = field(default_factory=dict)
     """All that is lent: what was requested, and what a reservation brings along."""
     purpose: str = "boost"
@@ -236,11 +245,12 @@ class ResourceBoost:
     @classmethod
     def from_dict(cls, data: Boost) -> ResourceBoost:
         """From the API's answer. Keys of a later controller that this version does not know are left out."""
-        saved = data["checkpointed_at"]
+        saved, idle = data["checkpointed_at"], data["idle_since"]
         read = {
             "allocated_at": parse_instant(data["allocated_at"]),
             "expires_at": parse_instant(data["expires_at"]),
             "checkpointed_at": None if saved is None else parse_instant(saved),
+            "idle_since": None if idle is None else parse_instant(idle),
             "notice": notice_in(data),
             "placement_group_id": data["placement_group"],
             "warnings": tuple(data["warnings"]),
@@ -263,10 +273,11 @@ class ResourceBoost:
 
         return group_handle(self.placement_group_id)
 
-    def options(self, **more: Any) -> dict[str, Any]:
+    def options(self, *, bundle: int | None = None, **more: Any) -> dict[str, Any]:
         """Ray options that put a task or actor into this boost: `f.options(**boost.options(num_gpus=1)).remote()`.
 
-        Without a placement group they name the node that has the capacity: of a transfer, the target.
+        `bundle`: the number of one of its bundles, as in its `parts`; by default any that has room. Without a placement
+        group they name the node that has the capacity: of a transfer, the target.
         """
         if self.placement_group_id is None:
             from distributed_grid.execution.ray_gateway import selector_of
@@ -275,7 +286,11 @@ class ResourceBoost:
             return {"label_selector": selector_of(self.target_node if is_moved else self.source_node)} | more
         from distributed_grid.execution.groups import inside
 
-        return {"scheduling_strategy": inside(self.placement_group_id, is_divided=bool(self.parts))} | more
+        numbers = [part["bundle"] for part in self.parts] or [1]
+        if bundle not in (None, *numbers):
+            raise InvalidRequest(f"Boost {self.boost_id[:8]} has no bundle {bundle}", because=[f"it has {numbers}"])
+        any_or_only = None if self.parts else 1
+        return {"scheduling_strategy": inside(self.placement_group_id, bundle or any_or_only)} | more
 
 
 class ResourceBoostManager(Connected):

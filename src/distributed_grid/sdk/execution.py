@@ -18,7 +18,7 @@ from distributed_grid.client.lease_keeper import kept_in_background
 from distributed_grid.decide.offload.secrets import choose_environment
 from distributed_grid.errors import GridError, InvalidRequest, NoCapacity
 from distributed_grid.logs import logger
-from distributed_grid.model.nodes import NodeName
+from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.policies import AllocationPriority, SharingMode
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingDecision, SchedulingRequest, SchedulingStrategy
@@ -121,6 +121,8 @@ class TaskTerms:
     """The preferred node."""
     priority: AllocationPriority | str = AllocationPriority.NORMAL
     deadline_s: float | None = None
+    nodes: int = 1
+    """On so many nodes, with all of its needs on each."""
 
 
 @dataclass(slots=True)
@@ -162,14 +164,15 @@ class ExecutedTask:
         self.become(TaskState.CANCELLED, asyncio.CancelledError("the task was cancelled"))
 
     def shown(self) -> ShownTask:
-        place = self.decision.members[0] if self.decision is not None and self.decision.members else None
+        members = () if self.decision is None else self.decision.members
+        place = members[0] if members else None
         return {
             "task_id": self.id,
             "state": str(self.state),
             "label": self.work.label,
             "target_node": self.target,
             "node": None if place is None else place.node,
-            "runs_on": None if place is None else place.runs_on,
+            "runs_on": None if place is None else in_words(list(dict.fromkeys(m.runs_on for m in members))),
             "kept_on_target": place is not None and place.node == self.target,
             "offloaded": place is not None and place.node != self.target,
             "delivery": None if place is None else str(place.delivery),
@@ -204,13 +207,16 @@ async def attempt(task: ExecutedTask, decision: SchedulingDecision, backend: Bac
     """Run the task to its end; the outcome is in the task. Raises `Lost`, or what the function raised."""
     from distributed_grid.execution import runner
 
-    group = decision.members[0].placement_group
+    first = decision.members[0]
+    group = first.placement_group
     assert group is not None, "every place is part of a group"
+    # On several nodes, all capacity is for what the function starts there.
+    needs = task.needs if len(decision.members) == 1 else ResourceVector()
     async with _renewing(decision.lease_id, backend):
         if task.work.command:
-            task.actor = runner.host_command(group, task.needs, name)
+            task.actor = runner.host_command(group, needs, name, first.bundle)
         else:
-            task.actor = runner.host_function(group, task.needs)
+            task.actor = runner.host_function(group, needs, first.bundle)
         try:
             await (_command if task.work.command else _function)(task, backend, name)
         except runner.LOST as error:
@@ -357,7 +363,8 @@ class Carrier:
         strategy = SchedulingStrategy.LOCAL_FIRST
         if self._mode is SharingMode.DYNAMIC_BALANCING and await self._is_pressed(task.target):
             strategy = SchedulingStrategy.LOAD_BALANCED
-        amounts = task.needs.to_amounts()
+        amounts, several = task.needs.to_amounts(), terms.nodes > 1
+        far = Affinity(nodes=(task.target,) if away else (), tasks=(name,) if several else ())
         return SchedulingRequest(
             task_id=name,
             cpu=amounts[CPU],
@@ -368,7 +375,9 @@ class Carrier:
             priority=terms.priority,
             deadline_seconds=terms.deadline_s,
             affinity=Affinity(nodes=(terms.destination,), required=False) if terms.destination else None,
-            anti_affinity=Affinity(nodes=(task.target,)) if away else None,
+            anti_affinity=far if away or several else None,
+            count=terms.nodes,
+            own_lease=several,
             wait=True,
         )
 

@@ -239,16 +239,20 @@ class EnhancedOffloadingExecutor(Connected):
         cpu: float = 1.0,
         memory: float = 0.0,
         gpu: float = 0.0,
+        nodes: int = 1,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
         deadline: float | None = None,
         **kwargs: Any,
     ) -> str:
         """Run a function, plain or async, for a node (default: the head). `memory` is in GB. Returns the task's id.
 
+        `nodes`: if there are several, it has these amounts on each of so many nodes, in one lease. The function itself
+        takes nothing of it; the tasks and actors that it starts run in it.
+
         `deadline`: reject the work if it has no place after so many seconds; without one, it waits.
         """
         needs = {CPU: cpu, GPU: gpu, MEMORY: memory}
-        terms = TaskTerms(await self._target(target), None, priority, deadline)
+        terms = TaskTerms(await self._target(target), None, priority, deadline, nodes)
         return self._begin(Work(function, args, kwargs), needs, terms)
 
     async def run_command(

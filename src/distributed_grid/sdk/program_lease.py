@@ -8,6 +8,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
 from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import on_nodes
 from distributed_grid.sdk.backend import connect_to_ray, head_of, ray_process
 from distributed_grid.sdk.boosts import OnReclaim, ResourceBoost, ResourceBoostManager, ResourceBoostRequest
 
@@ -19,8 +20,8 @@ _LASTS_S: Final = 120.0
 class ProgramLease:
     """Requested on entry, renewed meanwhile, and released on exit, whatever happened inside.
 
-    Reserved on one node: a lender, or the target itself if no other node has the capacity. Work still running in the
-    lease at the end is ended.
+    Reserved on one node: a lender, or the target itself if no other node has the capacity. If no single node has it, as
+    few nodes as possible divide it. Work still running in the lease at the end is ended.
     """
 
     def __init__(
@@ -29,6 +30,8 @@ class ProgramLease:
         cpus: float | None = None,
         gpus: float | None = None,
         memory: float | None = None,
+        nodes: int | None = None,
+        spread: bool = False,
         target: str | None = None,
         source: str | None = None,
         priority: AllocationPriority | str = AllocationPriority.NORMAL,
@@ -40,15 +43,19 @@ class ProgramLease:
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
     ) -> None:
-        """`memory` is in GB. `duration`: how long the lease lasts at a time. It is renewed while this process lives,
-        and ends when Ray reports that this process is gone.
+        """`memory` is in GB. `nodes`: these amounts on each of so many nodes; 1: all on one node, never divided.
+        `spread`: the amounts are divided among as many nodes as possible, in whole GPUs or CPUs.
+
+        `duration`: how long the lease lasts at a time. It is renewed while this process lives, and ends when Ray
+        reports that this process is gone.
 
         `wait`: how long to wait if the capacity is not free now. `target`: by default the head. `grace`: how
         long the block keeps the lease when it is reclaimed for another request; by default the configuration's.
         `on_reclaim`: called then with a `ReclaimNotice`; what it returns is given up.
         """
         amounts = {"gpu": gpus, "cpu": cpus, "memory": memory}
-        self._asked = {kind: amount for kind, amount in amounts.items() if amount is not None} or {"cpu": 1.0}
+        asked = {kind: amount for kind, amount in amounts.items() if amount is not None} or {"cpu": 1.0}
+        self._asked, self._layout = on_nodes(asked, nodes, spread=spread)
         self._target, self._source, self._priority = target, source, priority
         self._duration, self._wait, self._label = duration, wait, label
         self._grace, self._on_reclaim = grace, on_reclaim
@@ -66,7 +73,8 @@ class ProgramLease:
             ResourceBoostRequest(
                 target,
                 kind,
-                amount,
+                float(amount),
+                **self._layout,
                 priority=self._priority,
                 duration_seconds=self._duration,
                 preferred_source=self._source,
@@ -76,7 +84,7 @@ class ProgramLease:
                 on_grace_end="kill",
                 on_reclaim=self._on_reclaim,
                 auto_renew=True,
-                along=dict(others),
+                along={name: float(more) for name, more in others},
                 purpose="run",
                 label=self._label,
                 own_too=True,
@@ -115,12 +123,20 @@ class ProgramLease:
 
     @property
     def node(self) -> str:
-        """The node where its work runs."""
+        """The node where its work runs; of several, the first."""
         return self.boost.source_node
 
-    def options(self, **more: Any) -> dict[str, Any]:
-        """Ray options that put a task or actor into it: `f.options(**lease.options()).remote()`."""
-        return self.boost.options(**more)
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes where its work runs. Those that have left the cluster since it began are still among them."""
+        return tuple(dict.fromkeys(part["source_node"] for part in self.boost.parts)) or (self.node,)
+
+    def options(self, *, bundle: int | None = None, **more: Any) -> dict[str, Any]:
+        """Ray options that put a task or actor into it: `f.options(**lease.options()).remote()`.
+
+        `bundle`: on several nodes, the number of one bundle, as in `lease.boost.parts`; by default any that has room.
+        """
+        return self.boost.options(bundle=bundle, **more)
 
     def remote(self, *given: Any, **more: Any) -> Any:
         """`@lease.remote`, or `@lease.remote(num_gpus=1)`: `ray.remote` for functions and classes, inside the lease."""

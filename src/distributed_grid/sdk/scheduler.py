@@ -106,11 +106,11 @@ def ray_options(decision: SchedulingDecision, member: int = 0, **more: Any) -> d
     """Ray options that put a task or actor into its place: `f.options(**ray_options(decision)).remote()`."""
     if not decision.members:
         raise ValueError(f"task {decision.task_id} has no place: {'; '.join(decision.reasons)}")
-    group = decision.members[member].placement_group
-    assert group is not None, "every place is part of a group"
+    place = decision.members[member]
+    assert place.placement_group is not None, "every place is part of a group"
     from distributed_grid.execution.groups import inside
 
-    return {"scheduling_strategy": inside(group)} | more
+    return {"scheduling_strategy": inside(place.placement_group, place.bundle)} | more
 
 
 def _request_body(request: SchedulingRequest) -> TaskRequest:
@@ -131,6 +131,7 @@ def _request_body(request: SchedulingRequest) -> TaskRequest:
         "deadline_seconds": request.deadline_seconds,
         "duration_seconds": request.duration_seconds,
         "count": request.count,
+        "own_lease": request.own_lease,
         "wait": request.wait,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from distributed_grid.wire.nodes import ClusterSeen
     from distributed_grid.wire.queue import Allocation, AllocationRequest, Plan, QueuedRequest
     from distributed_grid.wire.sharing import ResourceStatus, SharedCluster, SharingStatus
+    from distributed_grid.wire.windows import CancelledWindow, Window, WindowRequest
 
 __all__ = [
     "AllocationPriority",
@@ -101,6 +102,32 @@ class ResourceSharingManager(Connected):
     ) -> Plan:
         """Predict what would happen to such a request now, as `grid plan` does. Nothing changes."""
         return await self._ask(GridClient.plan, request_body(node_id, {str(resource_type): str(amount)}, **more))
+
+    async def create_window(
+        self,
+        name: str,
+        node_id: str,
+        resource_type: ResourceType | str,
+        amount: float,
+        *,
+        at: str,
+        duration: float | str,
+        time_zone: str | None = None,
+        **more: Unpack[RequestedBounds],
+    ) -> Window:
+        """Promise capacity in advance, whenever the window begins: `at="Mon-Fri 09:00", duration="3h"`."""
+        terms: RequestedBounds = {**more, "duration_seconds": duration}
+        request = request_body(node_id, {str(resource_type): str(amount)}, **terms)
+        body = cast("WindowRequest", {**request, "name": name, "at": at, "time_zone": time_zone})
+        return await self._ask(GridClient.create_window, body)
+
+    async def windows(self) -> list[Window]:
+        """All windows, each with its next times and what the queue's plan says about them."""
+        return await self._ask(GridClient.windows)
+
+    async def cancel_window(self, name: str, *, release: bool = False) -> CancelledWindow:
+        """End a window's promise. Its current boost stays until it ends, unless `release` gives it back."""
+        return await self._ask(GridClient.cancel_window, name, release=release)
 
     async def history(self, limit: int = 100) -> list[Entry]:
         """Requests, grants, refusals and returns from the audit log, the newest last."""

@@ -1,10 +1,12 @@
 """The boost file: all leases of one cluster, and which cluster they belong to.
 
-A crash at any moment leaves a good file.
+A crash at any moment leaves a good file. Changes since it was written are in the changes file beside it, and what is
+loaded is both together.
 
     {
       "version": 1,
       "cluster": {"name": "lab", "nodes": ["gpu-master", "gpu1"]},
+      "changes": "...",          the mark of this version, which lines of the changes file name
       "boosts": [
         {
           "id": "...",
@@ -30,6 +32,7 @@ from distributed_grid.errors import StoreBroken
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import NodeName
+from distributed_grid.store.changes_file import ChangesFile, changes_of, new_mark
 from distributed_grid.store.durable import (
     bytes_of,
     holds,
@@ -37,6 +40,7 @@ from distributed_grid.store.durable import (
     keep_as,
     name_aside,
     rename_over,
+    stamp,
     sync_folder,
     write_durably,
 )
@@ -94,8 +98,13 @@ class BoostFile:
     the next save replaces it: loading writes nothing. One thread may save while others call the query methods.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, appends: bool = False) -> None:
+        """`appends`: quick saves are allowed; they append to a changes file."""
         self.path = path
+        self._appends = appends
+        self._changes = ChangesFile(path)
+        self._version: tuple[tuple[int, int, int] | None, ClusterIdentity | None] = (None, None)
+        """The file as it was last saved, by its stamp, and the cluster in it: what the changes file continues."""
         self.previous = path.with_name(path.name + ".previous")
         self._new = path.with_name(path.name + ".new")
         self._entries: dict[str, tuple[Lease, bytes]] = {}
@@ -109,6 +118,11 @@ class BoostFile:
         self._removal_known = False
         self._unread: StoreBroken | None = None
         """Why the last attempt to read failed: until one succeeds, nothing is written over the file."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether changes are in the changes file only."""
+        return self._changes.has_lines
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -129,7 +143,7 @@ class BoostFile:
             data = bytes_of(self.path)
             if data is None:
                 return Loaded((), None, (f"{self.path.name} is not there",), "nothing")
-            return Loaded(*_parse(data, self.path), (), "file")
+            return self._with_changes(data, self.path, "file")
         except ValueError as error:
             return Loaded((), None, (f"{self.path.name} is damaged ({error})",), "nothing")
         except StoreBroken as error:
@@ -137,6 +151,7 @@ class BoostFile:
 
     def mistrust(self) -> None:
         """Another program wrote the file: the next save keeps it aside, and not as `.previous`."""
+        self._changes.end()
         if self._there and self.path.exists():
             self._unreadable = {self.path: name_aside(self.path)}
 
@@ -146,6 +161,7 @@ class BoostFile:
         Raises `StoreBroken` if the file cannot be opened or a later grid wrote it: neither may be overwritten.
         """
         self._unreadable = {}
+        self._changes.end()
         try:
             loaded = self._read()
         except StoreBroken as error:
@@ -169,12 +185,14 @@ class BoostFile:
             older = bytes_of(self.previous)
             if older is None:
                 return Loaded((), None, (f"there is no {self.previous.name}",), "nothing")
-            return Loaded(*_parse(older, self.previous), (), "previous")
+            return self._with_changes(older, self.previous, "previous")
         except ValueError as error:
             return Loaded((), None, (f"{self.previous.name} is damaged ({error})",), "nothing")
 
-    def save(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> None:
+    def save(self, leases: Sequence[Lease], cluster: ClusterIdentity | None, *, quickly: bool = False) -> None:
         """Put the leases on disk; on return they survive a power cut.
+
+        `quickly`: in the changes file, if that is possible. A later save then writes the file itself.
 
         Raises `StoreBroken`, with the old file unchanged, if the disk does not take them, and `ValueError` for a lease
         that could not be read back, which is a bug in the code that made it.
@@ -187,7 +205,11 @@ class BoostFile:
             )
         if not self._loaded:
             self.load()  # so that a damaged file never becomes `.previous`, and a later grid's is left alone
-        text = self._text(leases, cluster)
+        if quickly and self._append(leases, cluster):
+            return
+        self._changes.end()
+        mark = new_mark() if self._appends else None
+        text = self._text(leases, cluster, mark)
         removal_known = self._removal_known
         try:
             write_durably(self._new, text, before_sync=lambda: fault_point(Point.STORE_WRITTEN))
@@ -197,24 +219,35 @@ class BoostFile:
             rename_over(self._new, self.path, text)
             self._there, self._unreadable = True, {}
             fault_point(Point.STORE_RENAMED)
+            if mark is not None:
+                with suppress(OSError):  # without it, every save writes the file
+                    self._changes.begin(mark)
             sync_folder(self.path.parent)
             fault_point(Point.STORE_DURABLE)
         except OSError as error:
+            self._changes.end()
             # If nothing has changed since the last save, the file's content is not the change that the caller wants.
             is_there = False if text[1] == self._saved else holds(self.path, text)
             raise _unwritable(self.path, error, is_there=is_there) from error
         finally:
             with suppress(OSError):
                 self._new.unlink(missing_ok=True)
-        self._saved = text[1]
+        self._saved, self._version = text[1], (stamp(self.path), cluster)
         if removal_known:
             self._removed = self._removal_known = False
 
-    def _text(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> tuple[bytes, bytes]:
-        """The file up to its checksum, and the rest.
+    def _append(self, leases: Sequence[Lease], cluster: ClusterIdentity | None) -> bool:
+        """Save only what has changed since the last save. False: the file itself must be written."""
+        if not self._changes.takes_lines or self._unreadable or self._version != (stamp(self.path), cluster):
+            return False
+        before, now = self._entries, self._encoded(leases)
+        changed = [entry[1] for entry in now.values() if before.get(entry[0].id) is not entry]
+        ended = [lease_id for lease_id in before if lease_id not in now]
+        # Without a change, the caller wants to know whether the disk takes the file.
+        return bool(changed or ended) and self._changes.append(changed, ended)
 
-        The whole file is rewritten for every change. A lease is immutable, so only a new one needs encoding.
-        """
+    def _encoded(self, leases: Sequence[Lease]) -> dict[str, tuple[Lease, bytes]]:
+        """The leases' entries in the file. A lease is immutable, so only a new one needs encoding."""
         known = self._entries
         entries: dict[str, tuple[Lease, bytes]] = {}
         for lease in leases:
@@ -223,8 +256,14 @@ class BoostFile:
         if len(entries) != len(leases):
             raise ValueError("two boosts have the same id")
         self._entries = entries
+        return entries
+
+    def _text(self, leases: Sequence[Lease], cluster: ClusterIdentity | None, mark: str | None) -> tuple[bytes, bytes]:
+        """The file up to its checksum, and the rest."""
+        entries = self._encoded(leases)
         identity = json.dumps(None if cluster is None else encode_identity(cluster))
-        head = f'{{\n  "version": {VERSION},\n  "cluster": {identity},\n  "boosts": ['.encode()
+        marked = "" if mark is None else f'\n  "changes": "{mark}",'
+        head = f'{{\n  "version": {VERSION},\n  "cluster": {identity},{marked}\n  "boosts": ['.encode()
         body = _joined(head, [text for _, text in entries.values()])
         return body, _BEFORE_CHECKSUM + json.dumps(_checksum(body)).encode() + b"\n}\n"
 
@@ -247,8 +286,10 @@ class BoostFile:
         if (data := bytes_of(self.path)) is None:
             return Loaded((), None, (), "nothing")
         try:
-            loaded = Loaded(*_parse(data, self.path), (), "file")
+            loaded = self._with_changes(data, self.path, "file")
             self._saved = b"".join(data.rpartition(_BEFORE_CHECKSUM)[1:])
+            if loaded.problems:
+                self._unreadable[self._changes.path] = name_aside(self._changes.path)
             return loaded
         except ValueError as error:
             damage = f"{self.path} is damaged ({error})"
@@ -256,14 +297,29 @@ class BoostFile:
 
         older = self.load_previous()
         if older.came_from == "previous":
-            problem = f"{damage}; used {self.previous.name} instead, which lacks the last change"
-            return Loaded(older.leases, older.cluster, (problem,), "previous")
+            problem = f"{damage}; used {self.previous.name} instead, which may lack the last change"
+            return Loaded(older.leases, older.cluster, (problem, *older.problems), "previous")
         why_not_older = older.problems[0].replace("is damaged", "is damaged too")
         if "is damaged" in why_not_older:
             self._unreadable[self.previous] = name_aside(self.previous)
 
         problem = f"{damage} and {why_not_older}: no boosts are known. The damaged file is kept as {aside}"
         return Loaded((), None, (problem,), "nothing")
+
+    def _with_changes(self, data: bytes, path: Path, came_from: Literal["file", "previous"]) -> Loaded:
+        """The content of one of the two files, with the changes that continue it."""
+        leases, cluster, mark = _parse(data, path)
+        if mark is None:
+            return Loaded(leases, cluster, (), came_from)
+        if came_from == "file":
+            changes, damage = changes_of(mark, (self._changes.path,))
+        else:  # a crash may have come before its changes file had its final name
+            changes, damage = changes_of(mark, (self._changes.path, self._changes.previous), strict=False)
+        known = {lease.id: lease for lease in leases}
+        for change in changes:
+            known = {id_: lease for id_, lease in known.items() if id_ not in change.ended}
+            known |= {lease.id: lease for lease in map(decode_lease, change.boosts)}
+        return Loaded(tuple(known.values()), cluster, () if damage is None else (damage,), came_from)
 
 
 def _entry(lease: Lease) -> bytes:
@@ -289,8 +345,9 @@ def _joined(head: bytes, boosts: list[bytes]) -> bytes:
 _json: Final = json.JSONEncoder(allow_nan=False).encode
 
 
-def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity | None]:
-    """The content of a file; `ValueError` if it is damaged, `StoreBroken` if only a later grid can read it."""
+def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity | None, str | None]:
+    """The content of a file, and its version's mark; `ValueError` if it is damaged, `StoreBroken` if only a later grid
+    can read it."""
     if not data.strip():
         raise ValueError("it is empty")
     try:
@@ -316,7 +373,8 @@ def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity 
     leases = tuple(decode_lease(boost) for boost in boosts)
     if len({lease.id for lease in leases}) != len(leases):
         raise ValueError("two boosts have the same id")
-    return leases, None if cluster is None else decode_identity(cluster)
+    mark = content.get("changes")
+    return leases, None if cluster is None else decode_identity(cluster), mark if isinstance(mark, str) else None
 
 
 def _checksum(body: bytes) -> str:

@@ -40,13 +40,17 @@ def write_durably(path: Path, text: Content, *, before_sync: Callable[[], None] 
     try:
         os.fchmod(fd, 0o600)  # a file left by a crash keeps its own mode
         for part in text:
-            rest = memoryview(part)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            write_all(fd, part)
         before_sync()
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_all(fd: int, part: bytes) -> None:
+    rest = memoryview(part)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def rename_over(new: Path, path: Path, text: Content) -> None:

@@ -22,6 +22,8 @@ _KEYS: Final = {
     "held_by": "placement_group",
 }
 """Where the key in the file is not the field's name."""
+_NOT_KEPT: Final = frozenset({"idle"})
+"""Only known from measurements of this process."""
 RECLAIMED: Final = "wanted_back"
 """With this key, a lease that is `releasing` is being reclaimed."""
 _FIRST_FIELDS: Final = takewhile(lambda name: name != "notice", (each.name for each in own_first(Lease)))
@@ -34,9 +36,11 @@ ALWAYS_THERE: Final = frozenset(
 
 def encode_lease(lease: Lease) -> dict[str, object]:
     """The lease as the file holds it; `decode_lease` returns an equal lease, except that a grant comes back
-    interrupted."""
+    interrupted, and that no lease is known to be idle."""
     found: dict[str, object] = {}
     for part in _FILE.parts(Lease):
+        if part.name in _NOT_KEPT:
+            continue
         found[part.key] = part.encode(getattr(lease, part.name))
         if part.name == "kind":
             found["amount"] = amount_of(lease.kind, lease.units)
@@ -61,7 +65,7 @@ def decode_lease(data: object) -> Lease:
             data = data | {"state": str(LeaseState.INTERRUPTED)}
         elif shown == LeaseState.RELEASING and decode_plain(bool, RECLAIMED, data.get(RECLAIMED, False)):
             data = data | {"state": str(LeaseState.RECLAIMING)}
-        lease = _FILE.decode(Lease, data, "boost")
+        lease = _FILE.decode(Lease, {key: value for key, value in data.items() if key not in _NOT_KEPT}, "boost")
         _agrees("amount", data["amount"], amount_of(lease.kind, lease.units))
         _agrees("active", decode_plain(bool, "active", data["active"]), lease.state is LeaseState.ACTIVE)
     except ValueError as error:

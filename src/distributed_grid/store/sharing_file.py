@@ -18,6 +18,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import SharingMode, SharingPolicy
 from distributed_grid.model.requests import Waiting
 from distributed_grid.model.scheduling import SchedulingRecord
+from distributed_grid.model.windows import Window
 from distributed_grid.store.boost_file import ClusterIdentity, decode_identity, encode_identity
 from distributed_grid.store.durable import bytes_of, free_name, json_of, keep_as, replace_durably, set_aside
 
@@ -35,6 +36,7 @@ class SharingRecord:
     accounts: Mapping[str, Account] = field(default_factory=dict)
     """Each team's recent usage, for its fair share."""
     scheduling: SchedulingRecord = field(default_factory=SchedulingRecord)
+    windows: tuple[Window, ...] = ()
 
 
 _RECORDS: Final = TypeAdapter(SharingRecord)

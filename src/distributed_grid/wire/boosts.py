@@ -38,7 +38,31 @@ class PlannedRequest(RequestedAmount, RequestedBounds):
     """What a request for capacity states. Its meaning is checked in one place, below the API."""
 
 
-class RequestedTerms(RequestedBounds):
+class RequestedLayout(TypedDict):
+    """How many equal members a request has, and where they go."""
+
+    members: NotRequired[
+        Annotated[
+            int | None,
+            Field(
+                description="How many equal members it has, 1 to 1000; amounts are those of one member. Each is whole "
+                "on one node, and all are granted or none; the boost is then reserved, with a bundle for each member. "
+                "Of a `run`, the members on one node share a bundle, and 1 keeps all of it on one node"
+            ),
+        ]
+    ]
+    layout: NotRequired[
+        Annotated[
+            Word | None,
+            Field(
+                description="Where the members go: pack (the default), on few nodes; spread, on many; strict_pack, all "
+                "on one; strict_spread, each on a node of its own"
+            ),
+        ]
+    ]
+
+
+class RequestedTerms(RequestedBounds, RequestedLayout):
     """The terms of a boost; each may be left out."""
 
     grace_seconds: NotRequired[Amount | None]
@@ -126,7 +150,7 @@ class BoostEnding(TypedDict):
     cause: Annotated[
         str,
         Field(
-            description="released, expired, preempted, lender, cooldown, moved, unneeded, orphaned, lost, "
+            description="released, expired, preempted, idle, lender, cooldown, moved, unneeded, orphaned, lost, "
             "file_removed, ended_before or stopped"
         ),
     ]
@@ -152,25 +176,42 @@ class ReclaimMessage(BoostNotice):
     ends_at: NotRequired[Annotated[str | None, Field(description="The end of the grace period")]]
 
 
+class IdleMessage(TypedDict):
+    """The report that a boost is idle, as the URL of its holder gets it. An answer may give the boost up."""
+
+    boost_id: str
+    resource_type: str
+    amount: float | int
+    reason: str
+    cause: Annotated[str, Field(description="idle")]
+    idle_since: str
+    deadline: Annotated[None, Field(description="Always null: grid takes nothing yet")]
+
+
 class BoostTerms(TypedDict):
     """What the request for a boost stated, and its requester."""
 
     requester: Annotated[str, Field(description='The requester; "grid" for boosts that grid made by itself')]
     team: str
     cause: Annotated[
-        str, Field(description="asked: by a caller; scheduled: for a task; pressure, demand or forecast: by grid")
+        str,
+        Field(
+            description="asked: by a caller; scheduled: for a task; window: a window began; pressure, demand or "
+            "forecast: by grid"
+        ),
     ]
     purpose: Annotated[str, Field(description="boost; run, task or roles: the lease of a program, which ends with it")]
     label: Annotated[str, Field(description="What runs in it")]
 
 
 class BoostPart(TypedDict):
-    """What one of several lenders lends of a boost."""
+    """What one of several lenders lends of a boost; a reservation has a bundle for each part."""
 
     source_node: str
     amount: float | int
     resources: Amounts
     reason: Annotated[str, Field(description="Why this lender, and why so much")]
+    bundle: Annotated[int, Field(description="The number of its bundle in the placement group, from 1 on")]
 
 
 class Boost(BoostTerms):
@@ -189,6 +230,9 @@ class Boost(BoostTerms):
     placement_group: str | None
     notice: Annotated[BoostNotice | None, Field(description="The reclaim notice that its holder has")]
     checkpointed_at: Annotated[str | None, Field(description="When its holder last reported a checkpoint")]
+    idle_since: Annotated[
+        str | None, Field(description="Since when its work has not used it; null if it is in use, or that is not known")
+    ]
     resources: Annotated[Amounts, Field(description="Everything that is lent, including companions of a reservation")]
     ending: Annotated[BoostEnding | None, Field(description="Why it is being returned, for whom and by when")]
     programs: Annotated[list[str], Field(description="What grid run and grid boost shell run in it, shortened")]
@@ -212,6 +256,11 @@ class BoostList(BoostTotals, ListedBoosts):
 
 class BoostStatus(BoostList):
     problems: Annotated[list[str], Field(description="Current problems of the controller and its state files")]
+    version: NotRequired[Annotated[str, Field(description="The version of the list; only in answers to `since`")]]
+    since: NotRequired[
+        Annotated[str, Field(description="`boosts` has only what changed since this version; without it, every boost")]
+    ]
+    ended: NotRequired[Annotated[list[str], Field(description="The ids of boosts that ended since that version")]]
 
 
 class RayDriver(TypedDict):

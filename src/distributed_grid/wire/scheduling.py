@@ -44,6 +44,9 @@ class TaskRequest(TypedDict):
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="How long the task is expected to take")]]
     count: NotRequired[Annotated[int, Field(ge=1, le=1000, description="Default 1")]]
     wait: NotRequired[Annotated[bool, Field(description="If there is no place now, the task waits for one")]]
+    own_lease: NotRequired[
+        Annotated[bool, Field(description="All members are in one lease of their own, never in a boost")]
+    ]
 
 
 class TaskPlacement(TypedDict):
@@ -53,6 +56,7 @@ class TaskPlacement(TypedDict):
     lease_id: str | None
     boost_id: str | None
     placement_group: str | None
+    bundle: Annotated[int, Field(description="The number of its bundle in that placement group, from 1 on")]
 
 
 class TaskAlternative(TypedDict):

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ class Captured:
         self._escapes_are_allowed = environ.get("GRID_ALLOW_ESCAPES") == "1"
         self._connected_to_its_cluster = False
         self._in_worker = in_worker
+        self._turn = 0
 
     def connected(self, gcs_address: str) -> None:
         """A driver has connected. Another cluster does not have the group: work there would wait for ever."""
@@ -89,6 +90,13 @@ class Captured:
             f"grid: {what} cannot run in this lease: {why}. "
             f"{first}, or let such work run outside the lease (--allow-escapes)."
         )
+
+    def next_of(self, bundles: Sequence[int]) -> int:
+        """One of these bundles of the lease, in turn; -1 if there are none."""
+        if not bundles:
+            return -1
+        self._turn += 1
+        return bundles[self._turn % len(bundles)]
 
     def guarded(self, where: str, ours: Callable[[], T], otherwise: T) -> T:
         """The hook's result; if the hook fails, `otherwise`. Only a refusal reaches the program."""

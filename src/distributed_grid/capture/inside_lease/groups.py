@@ -46,9 +46,7 @@ def replacements(captured: Captured, own: StandIns, layer: Callable[[Function], 
     def placement_group_table(placement_group: Any = None) -> Any:
         shown = table(placement_group)
         if isinstance(placement_group, StandIn):
-            return captured.guarded(
-                "groups", lambda: own.described(placement_group, shown, captured.lease.place), shown
-            )
+            return captured.guarded("groups", lambda: own.described(placement_group, shown), shown)
         return shown
 
     @functools.wraps(current)
@@ -88,7 +86,8 @@ def _stood_in_for(captured: Captured, own: StandIns, requested: dict[str, Any] |
         name=requested.get("name") or "",
     )
     what = _named(plan)
-    never = why_never(plan, captured.lease.amounts, captured.lease.place)
+    captured.lease.look_again()
+    never = why_never(plan, captured.lease.places)
     if never is not None:
         captured.let_out(what, never.why, never.advice)
         return None

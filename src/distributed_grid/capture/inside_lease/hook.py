@@ -158,7 +158,7 @@ def _hook_submission(captured: Captured, own: StandIns) -> None:
 
 def _advice(captured: Captured, given: dict[str, Any]) -> str:
     """Advice for a task or actor that Ray finds larger than the lease."""
-    never = why_never(Plan((options.amounts(given),)), captured.lease.amounts, captured.lease.place)
+    never = why_never(Plan((options.amounts(given),)), captured.lease.places)
     return "" if never is None else f"{never.why}. {never.advice or _NO_OPTION}."
 
 
@@ -173,8 +173,8 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
     if options.says_nothing(given) and not detached and captured.is_within():
         return given
     check_serve_actor(captured, given)
-    requested, place = options.requested_by(given), captured.lease.place
-    outcome = settle(requested, place, captured.lease.group_hex)
+    requested, places = options.requested_by(given), captured.lease.places
+    outcome = settle(requested, places, captured.lease.group_hex)
     kind, name = named()
     what = f"{kind} {name}"
     if isinstance(outcome, Outside):
@@ -189,7 +189,9 @@ def _settled(captured: Captured, given: dict[str, Any], named: Callable[[], tupl
         captured.reports.rewritten(f"{what}: {outcome.wanted}", outcome.why)
     elif requested.strategy is None and isinstance(outcome, AsItIs) and not captured.is_within():
         outcome = Inside("nothing", "work that runs outside the lease started it")
-    return options.written(given, outcome, captured.lease.handle, memory=not place.without_memory)
+    memory = not all(place.without_memory for place in places)
+    bundle = captured.next_of(outcome.bundles) if isinstance(outcome, Inside) else -1
+    return options.written(given, outcome, captured.lease.handle, memory=memory, bundle=bundle)
 
 
 def _hook_workers(captured: Captured) -> None:

@@ -1,4 +1,4 @@
-"""The lease that this process runs in: its group, its node and its resources."""
+"""The lease that this process runs in: its group, its bundles and their nodes."""
 
 import json
 from collections.abc import Mapping
@@ -23,8 +23,13 @@ class Lease:
     def forget(self) -> None:
         """A new connection begins."""
         self._handle: PlacementGroup | None = None
-        self._place: Place | None = None
+        self._places: tuple[Place, ...] | None = None
         self._seen: dict[str, Any] | None = None
+
+    def look_again(self) -> None:
+        """Read again which bundles have a node: a lease of several nodes loses the bundle of a node that is gone."""
+        if len(self.places) > 1:
+            self._places = self._seen = None
 
     @property
     def handle(self) -> PlacementGroup:
@@ -38,27 +43,28 @@ class Lease:
         return bool(self.seen().get("state", "REMOVED") != "REMOVED")
 
     @property
-    def amounts(self) -> dict[str, float]:
-        return dict(self.seen().get("bundles", {}).get(0, {})) or self._amounts
-
-    @property
-    def place(self) -> Place:
-        if self._place is None:
-            node_id = self.seen().get("bundles_to_node_id", {}).get(0, "") or self._node_id
-            node: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == node_id), {})
-            self._place = Place(
-                node_id,
-                dict(node.get("Labels", {})),
-                frozenset(node.get("Resources", ())),
-                without_memory=bool(self.amounts) and "memory" not in self.amounts,
+    def places(self) -> tuple[Place, ...]:
+        """Its bundles that have a node; at least one."""
+        if self._places is None:
+            bundles = self.seen().get("bundles", {})
+            node_ids = self.seen().get("bundles_to_node_id", {})
+            found = [(index, node_ids[index], dict(bundles[index])) for index in bundles if node_ids.get(index)]
+            nodes = {node["NodeID"]: node for node in ray.nodes()}
+            self._places = tuple(
+                _place(nodes.get(node_id, {}), node_id, index, amounts or self._amounts)
+                for index, node_id, amounts in found or [(0, self._node_id, dict(bundles.get(0, {})))]
             )
-        return self._place
+        return self._places
 
     def seen(self) -> dict[str, Any]:
         """The group as Ray shows it; empty if this cluster does not have it."""
         if self._seen is None:
             self._seen = dict(ray._private.state.state.placement_group_table(self.group_id))
         return self._seen
+
+
+def _place(node: dict[str, Any], node_id: str, index: int, amounts: dict[str, float]) -> Place:
+    return Place(node_id, dict(node.get("Labels", {})), frozenset(node.get("Resources", ())), amounts, index)
 
 
 def _amounts(text: str) -> dict[str, float]:

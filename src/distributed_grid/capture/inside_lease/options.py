@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from .own_groups import MEMORY, is_pin
+from .standins import StandIn
 from .strategies import (
     InGroup,
     Inside,
@@ -109,8 +110,13 @@ def _group(options: Options) -> tuple[Any, int, bool | None]:
     )
 
 
-def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory: bool = True) -> dict[str, Any]:
-    """The options that carry out the outcome, with `lease` as the group. Without `memory`, none is asked for there."""
+def written(
+    options: Options, outcome: Outcome, lease: PlacementGroup, *, memory: bool = True, bundle: int = -1
+) -> dict[str, Any]:
+    """The options that carry out the outcome, with `lease` as the group. Without `memory`, none is asked for there.
+
+    `bundle`: the index of the lease's bundle, for work that names none of its group; -1: any.
+    """
     group, index, _ = _group(options)
     in_lease_group = isinstance(group, PlacementGroup) and group.id == lease.id
     plain = {name: value for name, value in options.items() if name not in _GROUP_OPTIONS}
@@ -126,15 +132,20 @@ def written(options: Options, outcome: Outcome, lease: PlacementGroup, *, memory
         return {**plain, "scheduling_strategy": "DEFAULT"} if captured and not elsewhere else dict(options)
     elif not in_lease_group and not (group == "default" and index >= 0):
         return dict(options)
-    handle, index = (group, _any(group, index, lease)) if in_lease_group else (lease, -1)
-    return {**plain, "scheduling_strategy": PlacementGroupSchedulingStrategy(handle, index, True)}
+    handle, index = _in_lease(group, index, lease) if in_lease_group else (lease, -1)
+    found = bundle if index == -1 and handle is lease else index
+    return {**plain, "scheduling_strategy": PlacementGroupSchedulingStrategy(handle, found, True)}
 
 
-def _any(handle: PlacementGroup, index: int, lease: PlacementGroup) -> int:
-    """Every bundle maps to the lease's only one. Ray refuses an index that the program's group does not have.
+def _in_lease(handle: PlacementGroup, index: int, lease: PlacementGroup) -> tuple[PlacementGroup, int]:
+    """The handle and the index with which Ray puts work into the lease's bundle.
 
     Work in any of the program's groups sees the lease's own handle as its current group, so that handle stands in for
-    any number of bundles.
+    any number of bundles. Another handle of the lease's group is from a program that knows the lease: its bundles are
+    the lease's.
     """
-    is_the_lease_s = type(handle) is type(lease)
-    return -1 if index >= -1 and (is_the_lease_s or index < handle.bundle_count) else index
+    if isinstance(handle, StandIn):
+        return handle.at(index)
+    if handle is not lease and lease.bundle_count > 1 and -1 <= index < lease.bundle_count:
+        return handle, index
+    return handle, min(index, -1)

@@ -12,14 +12,14 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .lease import Lease
-from .own_groups import Amounts, Plan, added, has_room, why_it_waits
-from .strategies import Place
+from .own_groups import Amounts, Plan, Taken, added, fit, why_it_waits
 from .travelling import revived
 
 _NAMESPACE = "grid-capture"
 _MOST_WAITING = 10_000
 LONG_S = 30.0
 """A group that has waited this long may wait for ever, for groups that its own program does not remove."""
+_GATE_S = 10.0
 
 
 class StandIn(PlacementGroup):  # type: ignore[misc]
@@ -31,11 +31,40 @@ class StandIn(PlacementGroup):  # type: ignore[misc]
     """
 
     def __init__(
-        self, group_id: Any, bundles: Sequence[Amounts], key: str, gate: str = "", waits: "StandIns | None" = None
+        self,
+        group_id: Any,
+        bundles: Sequence[Amounts],
+        key: str,
+        gate: str = "",
+        waits: "StandIns | None" = None,
+        layout: Sequence[int] = (),
     ) -> None:
+        """`layout`: for each of its bundles the index of the lease's bundle that it is a part of; empty if the lease
+        has only one, or while the group waits."""
         super().__init__(group_id, [{name: float(amount) for name, amount in bundle.items()} for bundle in bundles])
         self.key, self.gate = key, gate
         self._waits = waits
+        self._layout = tuple(layout)
+
+    def at(self, index: int) -> "tuple[StandIn, int]":
+        """The handle and the index with which Ray puts work into a bundle of this group, or, for -1, into any."""
+        if not -1 <= index < self.bundle_count:
+            return self, index  # for Ray to refuse
+        layout = self._where()
+        chosen = set(layout) if index == -1 else {layout[index]} if layout else set()
+        if len(chosen) != 1:
+            return self, -1  # any bundle of the lease that has room
+        (found,) = chosen
+        more = found + 1 - self.bundle_count  # Ray refuses an index that the handle does not have
+        return (self if more <= 0 else StandIn(self.id, [*self.bundle_cache, *[{}] * more], self.key)), found
+
+    def _where(self) -> tuple[int, ...]:
+        if self._waits is not None:
+            return self._waits.layout_of(self)
+        if self.gate and not self._layout:
+            gate = ray.get_actor(self.gate, _NAMESPACE)
+            self._layout = tuple(ray.get(gate.layout.remote(self.key), timeout=_GATE_S))
+        return self._layout
 
     def ready(self) -> Any:
         if self._waits is not None:
@@ -56,7 +85,8 @@ class StandIn(PlacementGroup):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         gate = self.gate if self._waits is None else self._waits.gate_of(self)
-        return revived(self.id.binary(), self.bundle_cache, self.key, gate)
+        layout = self._layout if self._waits is None else self._waits.layout_of(self)
+        return revived(self.id.binary(), self.bundle_cache, self.key, gate, layout)
 
 
 class StandIns:
@@ -74,6 +104,7 @@ class StandIns:
         """A new connection begins."""
         with self._changed:
             self._plans: dict[str, Plan] = {}
+            self._layouts: dict[str, tuple[int, ...]] = {}
             self._waiting: dict[str, Plan] = {}
             self._actors: dict[str, list[Any]] = {}
             self._lease: Lease | None = None
@@ -115,12 +146,23 @@ class StandIns:
                     self._watcher = None
                 elif not self._changed.wait_for(partial(self._is_through, key), LONG_S):
                     plan = self._waiting[key]
-                    why = why_it_waits(plan, self._lease.amounts, self._taken())
+                    why = why_it_waits(plan, self._lease.places, self._taken())
         if why is not None:
             tell(plan, why)
 
-    def _taken(self) -> list[Amounts]:
-        return [added(plan.bundles) for plan in self._plans.values()]
+    def _taken(self) -> Taken:
+        parts: dict[int, list[Amounts]] = {}
+        for key, plan in self._plans.items():
+            for bundle, index in zip(plan.bundles, self._layouts[key], strict=True):
+                parts.setdefault(index, []).append(bundle)
+        return {index: added(bundles) for index, bundles in parts.items()}
+
+    def layout_of(self, group: StandIn) -> tuple[int, ...]:
+        """For each of its bundles the index of the lease's bundle; empty while it waits, or if the lease has only one
+        bundle."""
+        with self._changed:
+            is_divided = self._lease is not None and self._lease.handle.bundle_count > 1
+            return self._layouts.get(group.key, ()) if is_divided else ()
 
     def until_in(self, group: StandIn, within_s: float) -> bool:
         with self._changed:
@@ -154,6 +196,7 @@ class StandIns:
         """Free its part of the lease; its actors end, as they would with Ray's own group."""
         with self._changed:
             self._plans.pop(group.key, None)
+            self._layouts.pop(group.key, None)
             self._waiting.pop(group.key, None)
             actors = self._actors.pop(group.key, ())
             for actor_id in actors:
@@ -162,24 +205,28 @@ class StandIns:
 
     def _let_in(self) -> None:
         for key, plan in list(self._waiting.items()):
-            if self._lease is not None and has_room(plan, self._lease.amounts, self._taken()):
-                self._plans[key] = self._waiting.pop(key)
+            layout = None if self._lease is None else fit(plan, self._lease.places, self._taken())
+            if layout is not None:
+                self._plans[key], self._layouts[key] = self._waiting.pop(key), layout
                 if self._gate is not None:
-                    self._gate.let_pass.remote(key)
+                    self._gate.let_pass.remote(key, layout)
         self._changed.notify_all()
 
-    def described(self, group: StandIn, lease: dict[str, Any], place: Place) -> dict[str, Any]:
+    def described(self, group: StandIn, lease: dict[str, Any]) -> dict[str, Any]:
         """The entry for Ray's table of groups; `lease` is the entry of the lease's group."""
         plan = self._plans.get(group.key)
         waiting = self._waiting.get(group.key)
         known = plan or waiting
+        nodes = {place.index: place.node_id for place in self._lease.places} if self._lease is not None else {}
+        layout = self._layouts.get(group.key, ())
         return {
             **lease,
             "name": known.name if known else "",
             "strategy": known.strategy if known else "PACK",
             "state": lease.get("state", "CREATED") if plan else "PENDING" if waiting else "REMOVED",
             "bundles": dict(enumerate(group.bundle_cache)),
-            "bundles_to_node_id": dict.fromkeys(range(group.bundle_count), place.node_id if plan else ""),
+            "bundles_to_node_id": dict.fromkeys(range(group.bundle_count), "")
+            | {index: nodes.get(at, "") for index, at in enumerate(layout)},
         }
 
 
@@ -189,6 +236,7 @@ def _new_gate(name: str, lease: Lease) -> Any:
     class GridGate:  # defined here, so that Ray sends it by value
         def __init__(self) -> None:
             self._events: dict[str, Any] = {}
+            self._layouts: dict[str, Any] = {}
 
         def _event(self, key: str) -> Any:
             import asyncio
@@ -199,8 +247,12 @@ def _new_gate(name: str, lease: Lease) -> Any:
             await self._event(key).wait()
             return group
 
-        async def let_pass(self, key: str) -> None:
+        async def let_pass(self, key: str, layout: Any) -> None:
+            self._layouts[key] = layout
             self._event(key).set()
+
+        async def layout(self, key: str) -> Any:
+            return self._layouts.get(key, ())
 
     return (
         ray.remote(GridGate)

@@ -1,12 +1,12 @@
 """Where a task or an actor with placement options runs: inside the lease or outside of it.
 
 Pure: Ray's options, which `options.py` reads, and the known facts about the lease come in as plain data. Placement
-that the lease meets is rewritten: any node, a soft affinity, the very node that the lease is on. A hard condition that
-the lease does not meet stays as it is and is reported.
+that the lease meets is rewritten: any node, a soft affinity, a node that the lease is on. A hard condition that no node
+of the lease meets stays as it is and is reported.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,21 @@ ANYWHERE = ("DEFAULT", "SPREAD")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The known facts about the lease's node."""
+    """The known facts about one bundle of the lease, and about the node that it is on."""
 
     node_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     resources: frozenset[str] = frozenset()
     """The names of all the node's resources; some name the node itself, or its kind of GPU."""
-    without_memory: bool = False
-    """The lease has no memory to count memory against."""
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    """What the bundle has."""
+    index: int = 0
+    """The bundle's index in the lease's group."""
+
+    @property
+    def without_memory(self) -> bool:
+        """There is no memory to count memory against."""
+        return bool(self.amounts) and "memory" not in self.amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,8 @@ class Inside:
 
     wanted: str
     why: str
+    bundles: tuple[int, ...] = ()
+    """The only bundles of the lease that meet its conditions; empty: all of them do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +136,31 @@ class Outside:
 Outcome = AsItIs | Inside | Outside
 
 
-def settle(requested: Requested, place: Place, lease_group: str) -> Outcome:
-    """Inside if every condition can be met or waived there; otherwise outside, because of the first that cannot."""
+def settle(requested: Requested, places: Sequence[Place], lease_group: str) -> Outcome:
+    """Inside if every condition can be met or waived on a node of the lease; otherwise outside, because of the first
+    that cannot."""
     if isinstance(requested.strategy, InGroup) and requested.strategy.group_id != lease_group:
         return Outside(f"in placement group {requested.strategy.group_id[:8]}", "that group is not the lease's")
     if isinstance(requested.strategy, str) and requested.strategy not in ANYWHERE:
         return AsItIs()  # invalid options: Ray raises the error
+    outcomes = [(place.index, _at(requested, place, places)) for place in places]
+    inside = [(index, outcome) for index, outcome in outcomes if not isinstance(outcome, Outside)]
+    if not inside:
+        return outcomes[0][1]
+    best = inside[0][1]
+    if len(inside) == len(outcomes) or not isinstance(best, Inside):
+        return best
+    return replace(best, bundles=tuple(index for index, _ in inside))
+
+
+def _at(requested: Requested, place: Place, places: Sequence[Place]) -> Outcome:
+    """The outcome if it ran in this bundle."""
     met = [
         found
         for found in (
-            _strategy(requested.strategy, place),
-            _selectors(requested.selectors, place),
-            _pins(requested.pins, place),
+            _strategy(requested.strategy, place, places),
+            _selectors(requested.selectors, place, places),
+            _pins(requested.pins, place, places),
             _memory(requested.memory, place),
         )
         if found is not None
@@ -151,42 +173,50 @@ def settle(requested: Requested, place: Place, lease_group: str) -> Outcome:
     return Inside(", ".join(found.wanted for found in met), met[0].why)
 
 
-def _strategy(strategy: Strategy, place: Place) -> Inside | Outside | None:
+def _strategy(strategy: Strategy, place: Place, places: Sequence[Place]) -> Inside | Outside | None:
     match strategy:
         case str():
-            return Inside(strategy, "the lease is on one node, which satisfies this strategy")
+            is_one = len({each.node_id for each in places}) == 1
+            return Inside(
+                strategy,
+                "the lease is on one node, which satisfies this strategy"
+                if is_one
+                else "it runs on any node of the lease that has room",
+            )
         case NoGroup():
             return Inside("no placement group", "the lease is where it may run")
         case OnNode(node_id, soft):
             wanted = f"{'rather ' if soft else ''}on node {node_id[:8]}"
             if node_id == place.node_id:
                 return Inside(wanted, "the lease is on that node")
-            if soft:
+            if soft and all(node_id != each.node_id for each in places):
                 return Inside(wanted, "that affinity was soft, and the lease is on another node")
-            return Outside(wanted, f"the lease is on {_named(place)}")
+            return Outside(wanted, f"the lease is on {_named(places)}")
         case Labelled(hard):
             missing = unmet(hard, place.labels)
             if missing:
-                return Outside(f"on a node with {_listed(missing)}", f"the lease is on {_named(place)}")
+                return Outside(f"on a node with {_listed(missing)}", f"the lease is on {_named(places)}")
             return Inside(f"on a node with {_listed(hard)}" if hard else "soft labels", "the lease's node matches")
     return None
 
 
-def _selectors(selectors: tuple[tuple[Need, ...], ...], place: Place) -> Inside | Outside | None:
+def _selectors(
+    selectors: tuple[tuple[Need, ...], ...], place: Place, places: Sequence[Place]
+) -> Inside | Outside | None:
     if not selectors:
         return None
     wanted = f"on a node with {_listed(selectors[0])}"
     if any(not unmet(selector, place.labels) for selector in selectors):
         return Inside(wanted, "the lease's node matches")
-    return Outside(wanted, f"the lease is on {_named(place)}")
+    return Outside(wanted, f"the lease is on {_named(places)}")
 
 
-def _pins(pins: tuple[str, ...], place: Place) -> Inside | Outside | None:
+def _pins(pins: tuple[str, ...], place: Place, places: Sequence[Place]) -> Inside | Outside | None:
     if not pins:
         return None
     if all(pin in place.resources for pin in pins):
         return Inside(f"where {pins[0]} is", "the lease's node has it")
-    return Outside(f"where {pins[0]} is", f"the lease is on {_named(place)}")
+    return Outside(f"where {pins[0]} is", f"the lease is on {_named(places)}")
 
 
 def _memory(memory: bool, place: Place) -> Inside | None:
@@ -200,5 +230,6 @@ def _listed(needs: tuple[Need, ...]) -> str:
     return " and ".join(str(need) for need in needs)
 
 
-def _named(place: Place) -> str:
-    return f"node {place.labels.get('grid/name') or place.node_id[:8]}" if place.node_id else "an unknown node"
+def _named(places: Sequence[Place]) -> str:
+    nodes = list(dict.fromkeys(place.labels.get("grid/name") or place.node_id[:8] for place in places if place.node_id))
+    return f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)}" if nodes else "an unknown node"

@@ -64,18 +64,20 @@ def _arrive(name: str, magic: bytes, parcel: bytes, said: dict[str, str], what: 
             print(f"grid: hook failed: in a worker: {error!r}", file=sys.stderr)  # noqa: T201
     if what == "pickled":
         return pickle.loads(cargo[0])
-    group_id, bundles, key, gate = ray.PlacementGroupID(cargo[0]), *cargo[1:]
+    group_id, bundles, key, gate, layout = ray.PlacementGroupID(cargo[0]), *cargo[1:]
     if name in sys.modules:
-        return importlib.import_module(name + ".standins").StandIn(group_id, bundles, key, gate)
+        return importlib.import_module(name + ".standins").StandIn(group_id, bundles, key, gate, layout=layout)
     return importlib.import_module("ray.util.placement_group").PlacementGroup(group_id)
 
 
 _arrive.__module__ = "__main__"  # or pickle would refer to a module that workers lack
 
 
-def revived(group_id: bytes, bundles: Any, key: str, gate: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def revived(
+    group_id: bytes, bundles: Any, key: str, gate: str, layout: tuple[int, ...]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """How a stand-in is pickled; `gate` names the actor at which others wait for it."""
-    return _arrive, (*_luggage(), "group", (group_id, bundles, key, gate))
+    return _arrive, (*_luggage(), "group", (group_id, bundles, key, gate, layout))
 
 
 def tell_programs(said: Mapping[str, str], environ: MutableMapping[str, str]) -> None:

@@ -48,7 +48,7 @@ def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Co
         "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
         "source": Column.of("From", [lenders(boost) for boost in boosts]),
         "target": Column.of("To", [str(boost["target_node"]) for boost in boosts]),
-        "state": Column.of("State", [str(boost["state"]) for boost in boosts]),
+        "state": Column.of("State", ["idle" if boost["idle_since"] else str(boost["state"]) for boost in boosts]),
         "delivery": Column.of("Delivery", [str(boost["delivery"]) for boost in boosts]),
         "id": Column.of("ID", [boost["boost_id"][:8] for boost in boosts]),
         "owner": Column.of("Owner", [str(boost["requester"]) for boost in boosts]),

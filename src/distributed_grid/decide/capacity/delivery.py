@@ -42,8 +42,10 @@ def choose_delivery(
                 try_next="Use --delivery reserve: the work then runs on the lender.",
             )
         return DeliveryChoice(stays, f"no transfers here: {no_transfers_because}")
-    if ask.source == ask.target:
+    if ask.target == ask.source or ask.nodes == (ask.target,):
         return DeliveryChoice(stays, f"{target.name} reserves its own capacity")
+    if ask.members > 1:
+        return DeliveryChoice(stays, "each member is a bundle of one reservation")
     if ask.along:
         return DeliveryChoice(stays, "several kinds together are reserved on one lender")
     if wanted == stays:
@@ -82,6 +84,8 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
 
     If the request states how much of a kind comes along, that amount comes.
     """
+    if ask.members > 1:
+        return ask.members * lent_resources(ask.member, delivery, companions)
     requested = {ask.kind: ask.units, **dict(ask.along)}
     if delivery.moves_totals or ask.kind == CPU:
         return ResourceVector(requested)
@@ -116,6 +120,8 @@ class Offer:
     rules: Rules
     choice: DeliveryChoice
     need: ResourceVector
+    each: ResourceVector
+    """What a lender gives for one member of the request; without members, `need`."""
     busy: Mapping[NodeName, str] = field(default_factory=dict)
     """Lenders whose machines are too busy to carry the work, or short of memory: how much, and what that means."""
     used_gpus: Mapping[NodeName, tuple[str, ...]] = field(default_factory=dict)
@@ -133,14 +139,15 @@ class Offer:
         choice = choose_delivery(
             ask, target, rules.default_delivery, rules.no_transfers_because, why_not_there=_too_busy(ask, nodes)
         )
-        need = lent_resources(ask, choice.delivery, rules.companions)
+        each = lent_resources(ask.member, choice.delivery, rules.companions)
         reserves = not choice.delivery.moves_totals
         busy = {
             n.name: _strain(n) for n in nodes.in_use if reserves and n.in_use.crowded and n.machine != target.machine
         }
         gpus = {n.name: n.in_use.gpus for n in nodes.in_use if n.in_use.gpus} if ask.kind == GPU else {}
         ranks = None if ask.nodes is None else {name: rank for rank, name in enumerate(ask.nodes)}
-        return cls(ask, rules, choice, need, busy, gpus, ranks)
+        need = each if ask.members == 1 else ask.members * each
+        return cls(ask, rules, choice, need, each, busy, gpus, ranks)
 
     def rank(self, name: NodeName) -> int:
         """The lower, the more the request prefers this node; equal for all nodes if it has no preference."""
@@ -151,14 +158,17 @@ class Offer:
         return self.ask.own_too and (lender is None or self.rank(self.ask.target) < self.rank(lender))
 
     def part(self, units: int) -> "Offer":
-        """The same for a part of the request, from one node. What comes along is divided in proportion."""
-        ask = self.ask
-        if units == ask.units:
+        """The same for a part of the request, from one node."""
+        if units == self.ask.units and self.ask.members == 1:
             return self
-        along = tuple((kind, -(-amount * units // ask.units)) for kind, amount in ask.along)
-        part = replace(ask, units=units, along=along, max_sources=1)
+        part = self.ask.part(units)
         need = lent_resources(part, self.choice.delivery, self.rules.companions)
-        return replace(self, ask=part, need=need)
+        return replace(self, ask=part, need=need, each=need)
+
+    @property
+    def member(self) -> "Offer":
+        """The same for one of its members."""
+        return self.part(self.ask.units // self.ask.members)
 
     def from_node(self, source: NodeName) -> Grant:
         choice = self.choice

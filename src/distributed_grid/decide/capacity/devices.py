@@ -102,14 +102,19 @@ def describe_room(node: WithDevices, units: int) -> str:
     return f"{describe(GPU, room)} {'on one device' if units < _ONE else 'as whole devices'}"
 
 
-def device_room(node: WithDevices, free: int, units: int) -> int:
-    """How much of what is free a request for `units` can use: whole devices, or a part of the emptiest one."""
-    return most_on(free_devices(node.total[GPU], free, node.gpu_parts), units)
+def device_room(node: WithDevices, free: int, units: int, members: int = 1) -> int:
+    """How much of what is free a request for `units` can use: whole devices, or a part of the emptiest one.
+
+    Of several members, each needs `units`; as many of them count as fit at once.
+    """
+    return most_on(free_devices(node.total[GPU], free, node.gpu_parts), units, members)
 
 
-def most_on(devices: Sequence[int], units: int) -> int:
+def most_on(devices: Sequence[int], units: int, members: int = 1) -> int:
     """The same for devices that have so much left each."""
-    return _ONE * devices.count(_ONE) if units >= _ONE else max(devices, default=0)
+    if units >= _ONE:
+        return _ONE * devices.count(_ONE)
+    return max(devices, default=0) if members == 1 else units * sum(left // units for left in devices)
 
 
 def free_devices(total: int, free: int, parts: Sequence[int]) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer, most_within
-from distributed_grid.decide.capacity.devices import device_room
+from distributed_grid.decide.capacity.devices import device_room, most_at_once
 from distributed_grid.decide.capacity.parts import Room
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import NOT_IN_USE, Node, NodeName, NodeTable, SharingLimits
@@ -112,6 +112,15 @@ def when_idle(node: Node, offer: Offer) -> dict[str, int]:
     return {kind: room_when_idle(node, kind, headroom, is_own=is_own) for kind in offer.need}
 
 
+def idle_room(node: Node, offer: Offer) -> Room:
+    """The same for a request that several nodes may meet together."""
+    rooms = when_idle(node, offer)
+    if offer.ask.members > 1 and GPU in rooms:
+        units = offer.each[GPU]
+        rooms[GPU] = units * most_at_once(node.total[GPU], rooms[GPU], units)
+    return Room(node, rooms)
+
+
 def could_when_idle(node: Node, offer: Offer) -> bool:
     rooms = when_idle(node, offer)
     return all(units <= rooms[kind] for kind, units in offer.need.items())
@@ -134,7 +143,7 @@ def room_now(node: Node, offer: Offer, usage: Usage) -> Room:
         for kind in offer.need
     }
     if GPU in rooms:
-        rooms[GPU] = min(rooms[GPU], device_room(node, own_room(node, GPU, usage), offer.need[GPU]))
+        rooms[GPU] = min(rooms[GPU], device_room(node, own_room(node, GPU, usage), offer.each[GPU], ask.members))
     return Room(node, rooms)
 
 
@@ -266,14 +275,23 @@ def _only(need: ResourceVector, kind: str) -> ResourceVector:
 
 def why_not(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
     """The first reason why this node cannot lend what is requested, companions included; None if it can."""
-    found = obstacle(node, offer, usage)
+    found = obstacle(node, offer.member, usage)
     if found is None:
-        return None
-    code, kind = found
+        return None if offer.ask.members == 1 else _why_too_few(node, offer, usage)
+    (code, kind), offer = found, offer.member
     could = min(offer.ask.units, most_of(node, offer, usage)) if code.reason.by_amount else 0
     named = " or ".join(offer.ask.sources)
     facts = NodeFacts(node, usage, offer.rules, kind, offer.need[kind], offer.ask.target, named)
     return Refusal(node.name, code, code.message(facts), could)
+
+
+def _why_too_few(node: Node, offer: Offer, usage: Usage) -> Refusal | None:
+    """Why a node cannot carry all members of a request, though it can carry one; None if it can."""
+    count, members = room_now(node, offer, usage).members(offer), offer.ask.members
+    if count >= members:
+        return None
+    code = RefusalCode.TOO_FEW_FIT
+    return Refusal(node.name, code, code.message({"count": count, "members": members}))
 
 
 # -- remedies --------------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from distributed_grid.decide.capacity.parts import Room, divide
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.nodes import Node, NodeName, NodeTable
-from distributed_grid.model.plans import NO_RULES, Grant, Part, Refused, Rules
-from distributed_grid.model.requests import Ask, command
+from distributed_grid.model.plans import NO_RULES, Grant, Part, Refused, Rules, TeamLimit
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Ask, Layout, command
 from distributed_grid.model.resources import GPU, cut_off, describe, is_given_out, scale, whole
 
 
@@ -34,16 +35,25 @@ def plan_grant(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES
             return offer.from_node(ask.target)
         if best is not None:
             return offer.from_node(best)
+    return _refused(offer, nodes, usage, over_limit)
+
+
+def _refused(offer: Offer, nodes: NodeTable, usage: Usage, over_limit: TeamLimit | None) -> Refused:
     refusals = (why_not(node, offer, usage) for node in nodes.values())
-    return Refused(ask, tuple(refusal for refusal in refusals if refusal), over_limit)
+    return Refused(offer.ask, tuple(refusal for refusal in refusals if refusal), over_limit)
 
 
 def plan_parts(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES) -> tuple[Grant, ...] | Refused:
-    """The same for a request that several nodes may meet together, if no single node can."""
+    """The same for a request that several nodes may meet together, if no single node can, or that has members."""
+    if ask.members > 1:
+        offer = Offer.of(ask, nodes, rules)
+        over_limit = why_over_limit(ask, offer.need, nodes, usage, rules.teams)
+        parts = None if over_limit is not None else several_lenders(offer, nodes, usage)
+        return _refused(offer, nodes, usage, over_limit) if parts is None else offer.from_parts(parts)
     plan = plan_grant(ask, nodes, usage, rules)
     if isinstance(plan, Grant):
         return (plan,)
-    if plan.team_limit is not None or ask.max_sources < 2:
+    if plan.team_limit is not None or not ask.may_be_divided:
         return plan
     offer = Offer.of(ask, nodes, rules)
     parts = several_lenders(offer, nodes, usage)
@@ -53,7 +63,7 @@ def plan_parts(ask: Ask, nodes: NodeTable, usage: Usage, rules: Rules = NO_RULES
 def several_lenders(offer: Offer, nodes: NodeTable, usage: Usage) -> tuple[Part, ...] | None:
     """The nodes that can lend this together now, and how much each lends."""
     kind, units = offer.ask.kind, offer.ask.units
-    if offer.ask.max_sources < 2 or not _may_be_free(kind, units, offer, nodes):
+    if not offer.ask.may_be_divided or not _may_be_free(kind, units, offer, nodes):
         return None
     return divide(offer, rooms_now(offer, nodes, usage))
 
@@ -120,6 +130,8 @@ def has_it_itself(offer: Offer, target: Node, usage: Usage) -> bool:
 def counter_offer(refused: Refused) -> str | None:
     """The largest amount that could be lent instead, and how the caller requests it; the name breaks ties."""
     ask = refused.ask
+    if ask.members > 1:
+        return _fewer_members(refused)
     if ask.max_sources > 1 and (offer := _from_several(refused)) is not None:
         return offer
     best = min(refused.refusals, key=lambda r: (-r.could_lend, r.node == ask.target, r.node), default=None)
@@ -129,6 +141,15 @@ def counter_offer(refused: Refused) -> str | None:
         return None
     how = command(replace(ask, units=units, sources=(best.node,))) or "request that amount"
     return f"{describe(ask.kind, units)} can be lent by {best.node}: {how}"
+
+
+def _fewer_members(refused: Refused) -> str | None:
+    """The counter-offer to a request whose members need a node each: as many members as nodes have room for one."""
+    ask, able = refused.ask, sum(r.code is RefusalCode.TOO_FEW_FIT for r in refused.refusals)
+    if ask.layout is not Layout.STRICT_SPREAD or not 0 < able < ask.members:
+        return None
+    how = command(ask.member.times(able, ask.layout)) or "request that many"
+    return f"{able} of {ask.members} nodes have room for {ask.member.amounts}: {how}"
 
 
 def _from_several(refused: Refused) -> str | None:
@@ -155,6 +176,8 @@ def largest_now(
     Whole GPUs, unless the request is for a part of one; other kinds in amounts that people can write. `lenders_of`
     gives the queue's answer where other requests wait.
     """
+    if ask.members > 1:
+        return 0, ()  # a smaller amount would be another number of members, or smaller ones
     together = _largest_together(ask, nodes, usage, rules, lenders_of) if ask.max_sources > 1 else (0, ())
     ask = replace(ask, max_sources=1)
     alone = _largest_of_one(ask, nodes, usage, rules, lenders_of)

@@ -1,7 +1,7 @@
 """Pending returns: the cluster once certain leases are back, and when each lease is expected back."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
@@ -79,13 +79,15 @@ class LeaseEnds:
         self._now = now
         self._sooner: dict[str, tuple[int, datetime]] = {}
 
-    def bring_forward(self, parts: Iterable[Lease], to: datetime) -> None:
-        """Assume that these leases, or these parts of them, are reclaimed and back by `to`."""
-        self._sooner |= {part.id: (part.units, to) for part in parts}
+    def bring_forward(self, parts: Iterable[Lease], to: datetime) -> Callable[[], None]:
+        """Assume that these leases, or these parts of them, are reclaimed and back by `to`. Returns what undoes it."""
+        before = self._sooner
+        self._sooner = before | {part.id: (part.units, to) for part in parts}
 
-    def put_back(self, parts: Iterable[Lease]) -> None:
-        for part in parts:
-            del self._sooner[part.id]
+        def undo() -> None:
+            self._sooner = before
+
+        return undo
 
     @property
     def all(self) -> Ends:

@@ -3,11 +3,11 @@
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend
+from distributed_grid.decide.capacity.feasibility import could_when_idle, idle_room, may_lend
 from distributed_grid.decide.capacity.lending import Preference, preference
 from distributed_grid.decide.capacity.parts import divide
 from distributed_grid.decide.capacity.quotas import why_above_its_most
@@ -38,7 +38,7 @@ class Slot:
 
     @property
     def sources(self) -> tuple[NodeName, ...]:
-        return tuple(part.source for part in self.parts)
+        return tuple(dict.fromkeys(part.source for part in self.parts))
 
 
 class CapacityTimeline:
@@ -79,12 +79,15 @@ class CapacityTimeline:
         The slot is on the target itself only if that is sooner, or preferred.
         """
         begin = since or self._now
+        if offer.ask.members > 1:
+            return self._on_several_nodes(offer, until, begin)
         place = self._on_one_node(offer, until, known, begin)
         soonest_from = None if place is None or place.begin > begin else place.sources[0]
         if offer.prefers_own_to(soonest_from) and self._has_it_itself(offer):
             return Slot.on(offer.ask.target, offer, begin)
         if offer.ask.max_sources > 1 and (place is None or place.begin > begin):
-            return self._on_several_nodes(offer, until if place is None else place.begin, begin) or place
+            before = until if place is None else place.begin - timedelta.resolution
+            return self._on_several_nodes(offer, before, begin) or place
         return place
 
     def _has_it_itself(self, offer: Offer) -> bool:
@@ -120,7 +123,7 @@ class CapacityTimeline:
         return None
 
     def _on_several_nodes(self, offer: Offer, until: datetime | None, since: datetime) -> Slot | None:
-        """The first slot on several nodes together, which begins before `until`, if given.
+        """The first slot on several nodes together.
 
         More and more comes back as leases end. Where a slot of a request ahead takes it again, the search may find a
         later moment than the first.
@@ -134,9 +137,9 @@ class CapacityTimeline:
         def parts_at(begin: datetime) -> tuple[Part, ...] | None:
             return divide(offer, (calendar.room(offer, number, begin, lasts) for calendar in calendars))
 
-        while until is None or since < until:
+        while until is None or since <= until:
             if (parts := parts_at(since)) is None:
-                times = sorted(time for time in later if since < time and (until is None or time < until))
+                times = sorted(time for time in later if since < time and (until is None or time <= until))
                 index = bisect_left(times, True, key=lambda time: parts_at(time) is not None)
                 if index == len(times):
                     return None
@@ -252,22 +255,29 @@ class CapacityTimeline:
         self._team(offer).hold(offer.need, begin, end)
         self._taken_of_teams.append((offer, begin, end))
 
-    def earmark(self, offer: Offer) -> NodeName | None:
-        """Earmark a node for a request that only a drop in the node's own load can meet.
+    def earmark(self, offer: Offer) -> tuple[NodeName, ...]:
+        """Earmark nodes for a request that only a drop in their own load can meet: one, or as many as it takes.
 
-        It is earmarked from when its leases are over. It is the node that lacks the least; None if no node could lend
-        it even when idle.
+        They are earmarked from when their leases are over. They are the nodes that lack the least; none, if nodes could
+        not lend it even when idle.
         """
-        able = [self._calendar(node) for node in may_lend(self._nodes, offer) if could_when_idle(node, offer)]
-        if not able:
-            return None
-        best = min(
-            able, key=lambda calendar: (calendar.left_after(offer.need, calendar.settled_at), calendar.node.name)
-        )
-        self._earmarked.append((best.node.name, offer.need, best.settled_at))
-        best.lend(offer.need, best.settled_at, None)
-        self._has_promises = True
-        return best.node.name
+        calendars = [self._calendar(node) for node in may_lend(self._nodes, offer)]
+        calendars.sort(key=lambda each: (each.left_after(offer.each, each.settled_at), each.node.name))
+        by_name = {calendar.node.name: calendar for calendar in calendars}
+        if offer.ask.members == 1 and (able := [each.node for each in calendars if could_when_idle(each.node, offer)]):
+            parts: tuple[Part, ...] = (Part(able[0].name, offer.ask.units),)
+        elif offer.ask.may_be_divided:
+            least_first = replace(offer, ranks={name: number for number, name in enumerate(by_name)})
+            parts = divide(least_first, (idle_room(each.node, offer) for each in calendars)) or ()
+        else:
+            return ()
+        for part in parts:
+            need, calendar = offer.part(part.units).need, by_name[part.source]
+            since = calendar.settled_at
+            self._earmarked.append((part.source, need, since))
+            calendar.lend(need, since, None)
+            self._has_promises = True
+        return tuple(dict.fromkeys(part.source for part in parts))
 
     def bring_forward(self, parts: Collection[Lease], to: datetime) -> Callable[[], None]:
         """Assume that these leases, or these parts of them, are reclaimed and back by `to`.
@@ -279,10 +289,10 @@ class CapacityTimeline:
         teams = {lease.team: self._teams.pop(lease.team) for lease in parts if lease.team in self._teams}
         pool, self._pool = self._pool, None
         not_before, self._not_before = self._not_before, {}
-        self._ends.bring_forward(parts, to)
+        put_back = self._ends.bring_forward(parts, to)
 
         def undo() -> None:
-            self._ends.put_back(parts)
+            put_back()
             for name in nodes:
                 self._calendars.pop(name, None)
             for lease in parts:

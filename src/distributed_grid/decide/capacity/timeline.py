@@ -158,7 +158,7 @@ class NodeCalendar:
         }
         rooms = {kind: max(0, min(row[steps])) for kind, row in rows.items()}
         if GPU in rooms:
-            rooms[GPU] = min(rooms[GPU], *list(self._device_rooms(offer.need[GPU]))[steps])
+            rooms[GPU] = min(rooms[GPU], *list(self._device_rooms(offer.each[GPU], offer.ask.members))[steps])
         return Room(self.node, rooms)
 
     def _borrows(self, kind: str) -> list[int]:
@@ -189,12 +189,12 @@ class NodeCalendar:
         rows = (self._calendar.row((what, kind)) for what in ("free", "taken", "moved in"))
         return [left_of(node, kind, free, base + moved_in - taken) for free, taken, moved_in in zip(*rows, strict=True)]
 
-    def _device_rooms(self, units: int) -> Iterator[int]:
+    def _device_rooms(self, units: int, members: int = 1) -> Iterator[int]:
         """`device_room` over time."""
         rows = [[(part, count) for count in self._calendar.row(("parts", str(part)))] for part in self._parts]
         for free, *held in zip(self._own_rooms(GPU), *rows, strict=True):
             parts = [part for part, count in held for _ in range(count)]
-            yield most_on(free_devices(self.node.total[GPU], free, parts), units)
+            yield most_on(free_devices(self.node.total[GPU], free, parts), units, members)
 
     def left_after(self, need: ResourceVector, when: datetime) -> tuple[int, ...]:
         """By kind, how much more is requested than is free then: the lowest leaves the most."""

@@ -52,6 +52,8 @@ def _why_not(lease: Lease, holding: list[Lease], nodes: NodeTable) -> str | None
     parts = tuple(filter(None, (gpu_part(each.resources) for each in holding if each.source == lease.source)))
     source = replace(nodes[lease.source], free=nodes[lease.source].base, gpu_parts=parts)
     ask = replace(Ask.again(lease), own_too=True)
-    offer = Offer(ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources)
+    offer = Offer(
+        ask, NO_RULES, DeliveryChoice(lease.delivery, lease.delivery_reason), lease.resources, lease.resources
+    )
     refusal = why_not(source, offer, Usage.of(holding))
     return None if refusal is None else f"{refusal.node}: {refusal.detail}"

@@ -59,7 +59,8 @@ def is_expired(lease: Lease, now: datetime) -> bool:
 
 
 def is_notice_over(lease: Lease, now: datetime) -> bool:
-    return lease.notice is not None and lease.notice.deadline <= now
+    """Whether what a notice names is to be taken. Of an idle lease, `decide.leases.idle` says so."""
+    return lease.notice is not None and lease.notice.deadline <= now and not lease.is_reclaimed_as_idle
 
 
 def must_leave(lease: Lease, cordoned: Collection[NodeName]) -> bool:
@@ -154,8 +155,9 @@ def reclaim_of(
 
     `source`: of several lenders, the one that needs it.
 
-    A holder with a reclaim hook gets a notice first, and half of its grace period to give the amount up by itself. A
-    lease that winds down anyway keeps its reason and its deadline, and is promised from now on.
+    A holder with a reclaim hook gets a notice first, and half of its grace period to give the amount up by itself. An
+    idle lease always gets one, for the whole grace period: the notice is withdrawn if the lease is used again. A lease
+    that winds down anyway keeps its reason and its deadline, and is promised from now on.
     """
     if lease.state is LeaseState.RELEASING:
         before = lease.ending or ending
@@ -163,9 +165,11 @@ def reclaim_of(
     if lease.state is not LeaseState.ACTIVE:
         return None
     wanted = could_come(lease, units)
-    if lease.reclaim_hook is None or lease.grace_s <= 0:
+    is_idle = ending.cause is EndCause.IDLE
+    if not is_idle and (lease.reclaim_hook is None or lease.grace_s <= 0):
         return Take(wanted)
-    given = lease.notice or Notice(0, reason, now, now + timedelta(seconds=lease.grace_s / 2))
+    notice_s = lease.grace_s if is_idle else lease.grace_s / 2
+    given = lease.notice or Notice(0, reason, now, now + timedelta(seconds=notice_s))
     notice = replace(given, units=wanted) if source is None else given.also_for(source, wanted)
     if notice.units <= given.units:  # a larger notice gives the holder no more time
         return None

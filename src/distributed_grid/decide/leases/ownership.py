@@ -20,6 +20,7 @@ from distributed_grid.model.requests import Waiting
 from distributed_grid.model.roles.runs import Record
 from distributed_grid.model.scheduling import ScheduledTask
 from distributed_grid.model.teams import DEFAULT_TEAM, Teams
+from distributed_grid.model.windows import Window
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
@@ -53,6 +54,10 @@ def owned_boost_dict(boost: Boost) -> Owned:
 def owned_request(waiting: Waiting) -> Owned:
     """Nothing is lent to it yet, so no node's owner is concerned."""
     return Owned(f"Request {waiting.id[:8]}", waiting.ask.requester, waiting.ask.team)
+
+
+def owned_window(window: Window) -> Owned:
+    return Owned(f"The window {window.name}", window.ask.requester, window.ask.team)
 
 
 def owned_task(task: ScheduledTask) -> Owned:

@@ -7,28 +7,30 @@ begin now are granted now, so a small and short request passes a large one only 
 Where preemption gives an earlier slot, the request gets that one.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.delivery import Offer
-from distributed_grid.decide.capacity.feasibility import could_when_idle, may_lend, never, room_when_idle, when_idle
-from distributed_grid.decide.capacity.parts import Room, divide
+from distributed_grid.decide.capacity.feasibility import could_when_idle, idle_room, may_lend, never, room_when_idle
+from distributed_grid.decide.capacity.parts import divide
 from distributed_grid.decide.capacity.quotas import why_above_its_most
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
 from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.decide.queue.claims import Claim, Guarantees, is_overdue, yields_to
+from distributed_grid.decide.queue.claims import Claim, Guarantees, claim_of_promise, is_overdue, yields_to
 from distributed_grid.decide.queue.preemption import Preemption, foresee_preemption, plan_preemption
+from distributed_grid.decide.queue.windows import asked_by, ending_late, over_by, reclaim_times, with_those_that_end
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.nodes import Node, NodeName, NodeTable, in_words
-from distributed_grid.model.plans import Grant, Part, Refused, Rules
-from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.plans import Grant, Part, Refusal, Refused, Rules
+from distributed_grid.model.refusals import RefusalCode
+from distributed_grid.model.requests import Ask, Occurrence, Waiting
 from distributed_grid.model.resources import MEMORY, amount_of, describe
-from distributed_grid.model.times import minute
+from distributed_grid.model.times import minute, stamp
 
 
 def why_it_waits(offer: Offer, place: Slot, comes_back: int, ahead: int) -> str:
@@ -76,17 +78,20 @@ def why_team_waits(offer: Offer, usage: Usage, turn: datetime, expected: Slot | 
     return reason + (f", and {_has_room(expected)}" if expected.begin > turn else "")
 
 
-def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) -> str:
+def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: tuple[NodeName, ...]) -> str:
     """Why the request has no expected start: no lease's end makes it possible."""
     ask = offer.ask
     what = describe(ask.kind, ask.units)
     able = list(may_lend(nodes, offer))
     if not able:
         return f"no node lends to {ask.target} now"
-    idle = [node.name for node in able if could_when_idle(node, offer)]
+    idle = [node.name for node in able if could_when_idle(node, offer)] if ask.members == 1 else []
+    if ask.members > 1 and not _together_when_idle(offer, able):
+        return f"all nodes together can never lend {ask.amounts}"
     if not idle and (together := _together_when_idle(offer, able)):
         it = "it" if ask.kind == MEMORY else "them"
-        return f"waits for {what}: {in_words(together)} together can lend {it} once their own load drops; no estimate"
+        said = f"waits for {what}: {in_words(together)} together can lend {it} once their own load drops; no estimate"
+        return said + _earmarked_for_it(earmarked)
     if not idle:
         away = [node for node in nodes.values() if never(node, offer) and _could_ever(node, offer)]
         if away and all(node.alive for node in away):
@@ -103,13 +108,18 @@ def why_no_estimate(offer: Offer, nodes: NodeTable, earmarked: NodeName | None) 
         return f"{lacking} ({name} can lend the most: {most})"
     it = "it" if ask.kind == MEMORY or amount_of(ask.kind, ask.units) == 1 else "them"
     said = f"waits for {what}: {_any_of(idle)} can lend {it} once its own load drops; no estimate"
-    return said + (f"; {earmarked} is earmarked for it" if earmarked else "")
+    return said + _earmarked_for_it(earmarked)
+
+
+def _earmarked_for_it(nodes: tuple[NodeName, ...]) -> str:
+    return f"; {in_words(nodes)} {'is' if len(nodes) == 1 else 'are'} earmarked for it" if nodes else ""
 
 
 def can_ever_be_lent(offer: Offer, nodes: NodeTable) -> bool:
     """Whether nodes could ever lend it: once they are idle, back in the cluster, or no longer cordoned."""
     able = [node for node in nodes.values() if _may_ever(node, offer)]
-    return any(_could_ever(node, offer) for node in able) or bool(_together_when_idle(offer, able))
+    one_is_enough = offer.ask.members == 1 and any(_could_ever(node, offer) for node in able)
+    return one_is_enough or bool(_together_when_idle(offer, able))
 
 
 def _may_ever(node: Node, offer: Offer) -> bool:
@@ -124,10 +134,19 @@ def _could_ever(node: Node, offer: Offer) -> bool:
 
 def _together_when_idle(offer: Offer, nodes: Iterable[Node]) -> tuple[NodeName, ...]:
     """The nodes that could lend it together with nothing lent and no work of their own; empty if none could."""
-    if offer.ask.max_sources < 2:
+    if not offer.ask.may_be_divided:
         return ()
-    parts = divide(offer, (Room(node, when_idle(node, offer)) for node in nodes))
-    return tuple(part.source for part in parts or ())
+    parts = divide(offer, (idle_room(node, offer) for node in nodes))
+    return tuple(dict.fromkeys(part.source for part in parts or ()))
+
+
+def _parts_when_idle(offer: Offer, nodes: NodeTable) -> tuple[Part, ...]:
+    """What nodes would lend of it with nothing lent and no work of their own; empty if they could not."""
+    able = list(may_lend(nodes, offer))
+    for node in able if offer.ask.members == 1 else ():
+        if could_when_idle(node, offer):
+            return (Part(node.name, offer.ask.units),)
+    return divide(offer, (idle_room(node, offer) for node in able)) or () if offer.ask.may_be_divided else ()
 
 
 def too_far_back(ahead: int) -> str:
@@ -142,6 +161,8 @@ def _any_of(names: list[NodeName]) -> str:
     return names[0] if len(names) == 1 else f"one of {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
 
 
+_MOST_BEGINS: Final = 8
+"""How many windows are tried as the end of a request that would fit now if it were shorter."""
 DEPTH: Final = 100
 """How many requests get a slot in time. Requests behind them may still be admitted now, where they delay none of
 these."""
@@ -174,6 +195,8 @@ class Verdict:
     """For every node, why it does not lend now; None if the request is granted, or no explanation was asked for."""
     is_hopeless: bool = False
     """The request is never met, however long it waits: only another request, or another configuration, helps."""
+    may_last_until: datetime | None = None
+    """It would be met now if it ended by then: a window that begins then is in its way."""
 
     @property
     def grant(self) -> Grant | None:
@@ -220,8 +243,37 @@ def plan_queue(
         walk.decide(
             waiting, position, expected_sources.get(waiting.id), explained=explain is None or waiting.id in explain
         )
-        for position, waiting in enumerate(ordered_waiting, start=1)
+        for position, waiting in positions(ordered_waiting, now)
     )
+
+
+def positions(queue: Iterable[Waiting], now: datetime) -> Iterator[tuple[int, Waiting]]:
+    """Each request with its position, from 1 on. Windows that have not begun take none: they do not wait yet."""
+    position = 1
+    for waiting in queue:
+        yield position, waiting
+        position += not waiting.is_promise(now)
+
+
+def with_windows(refused: Refused, promises: Iterable[tuple[Waiting, Offer, Slot]], now: datetime) -> Refused:
+    """The same refusals; if a node could lend but is promised to a window in that time, the window is the reason."""
+    end = now + timedelta(seconds=refused.ask.duration_s)
+    kinds = {kind for kind, _ in refused.ask.asked}
+    of_node: dict[NodeName, Occurrence] = {}
+    for one, offer, place in promises:
+        if one.occurrence is not None and place.begin < end and not kinds.isdisjoint(offer.need):
+            for source in place.sources:
+                of_node.setdefault(source, one.occurrence)
+
+    def reason(refusal: Refusal) -> Refusal:
+        found = of_node.get(refusal.node)
+        if found is None or refusal.code is not RefusalCode.OTHERS_AHEAD:
+            return refusal
+        code = RefusalCode.RESERVED_FOR_WINDOW
+        facts = {"window": found.window, "begin": minute(found.begin), "end": minute(found.end)}
+        return Refusal(refusal.node, code, code.message(facts))
+
+    return replace(refused, refusals=tuple(reason(each) for each in refused.refusals))
 
 
 class QueuePlan:
@@ -255,6 +307,10 @@ class QueuePlan:
         """The grants of requests ahead from these leases."""
         self._soon: list[tuple[datetime, Grant]] = []
         """The grants of requests ahead when leases end; and from when on."""
+        self._promises: list[tuple[Waiting, Offer, Slot]] = []
+        """The windows ahead that have not begun, with their slots."""
+        self._for_windows: list[tuple[Slot, Grant]] = []
+        """Their grants, but for those that `_for_those` has."""
 
     def decide(
         self, waiting: Waiting, position: int, expected_source: NodeName | None = None, *, explained: bool = False
@@ -268,12 +324,14 @@ class QueuePlan:
         except GridError as error:  # the rules have changed since the request was accepted
             return Verdict(waiting, position, reason=str(error))
         ahead = self._placed
+        if waiting.is_promise(self._now):
+            return self._promise(offer, waiting, position, expected_source)
         found = self._place(offer, waiting, position, expected_source)
         if isinstance(found, NoPlace):
             begin, sources = (found.expected.begin, found.expected.sources) if found.expected else (None, ())
             verdict = Verdict(waiting, position, (), found.reason, None, begin, sources, is_hopeless=found.is_hopeless)
         elif isinstance(found, Slot) and found.begin <= self._now:
-            can = "can" if len(found.parts) == 1 else "together can"
+            can = "can" if len(found.sources) == 1 else "together can"
             reason = f"{in_words(found.sources)} {can} lend it now"
             return Verdict(waiting, position, offer.from_parts(found.parts), reason, None, self._now, found.sources)
         elif isinstance(found, Slot):
@@ -284,7 +342,109 @@ class QueuePlan:
             place, preemption = found
             reason = why_others_yield(offer, place, preemption, ahead, self._now)
             verdict = Verdict(waiting, position, (), reason, preemption, place.begin, place.sources)
-        return replace(verdict, refused=self._places.present.refused(offer, ahead)) if explained else verdict
+        if (until := self._may_last_until(offer)) is not None:
+            names = in_words(sorted({one.occurrence.window for one in self._in_the_way(offer) if one.occurrence}))
+            reason = f"{verdict.reason}; until {minute(until)} it would fit now: then the window {names} begins"
+            verdict = replace(verdict, reason=reason, may_last_until=until)
+        if explained:
+            refused = self._places.present.refused(offer, ahead)
+            verdict = replace(verdict, refused=with_windows(refused, self._promises, self._now))
+        return verdict
+
+    # -- windows ----------------------------------------------------------------------------------------------
+
+    def _promise(self, offer: Offer, waiting: Waiting, position: int, expected_source: NodeName | None) -> Verdict:
+        """The slot of a window from when it begins, or as soon after as possible; and the leases that yield to it."""
+        places, occurrence = self._places, waiting.occurrence
+        assert occurrence is not None
+        earlier = (one for one, _, _ in self._promises)
+        claim = claim_of_promise(waiting, earlier, self._leases, offer.rules.teams, self._now)
+        turn = places.team_turn(offer, occurrence.begin)
+        if turn is None:
+            return Verdict(waiting, position, reason=why_its_team_never_may(offer), is_hopeless=True)
+        place = places.first(offer, known=expected_source, since=turn)
+        preemption = None
+        if place is None or place.begin > turn:
+            sooner = self._cleared_by(turn, offer, claim, place)
+            place, preemption = sooner or (place, None)
+        if place is None or place.begin >= occurrence.end:
+            is_hopeless = not can_ever_be_lent(offer, self._nodes)
+            reason = why_no_estimate(offer, self._nodes, ()) if place is None else why_it_waits(offer, place, 0, 0)
+            if place is None and (parts := _parts_when_idle(offer, self._nodes)):
+                # What is in its way now may be gone by then: what could lend it is promised all the same.
+                held = Slot(parts, occurrence.begin, occurrence.end)
+                places.take(offer, held)
+                self._promises.append((waiting, offer, held))
+            return Verdict(waiting, position, reason=reason, is_hopeless=is_hopeless)
+        place = replace(place, end=occurrence.end)
+        places.take(offer, place)
+        self._promises.append((waiting, offer, place))
+        if preemption is None or not preemption.due(self._now):
+            self._for_windows += ((place, grant) for grant in offer.from_parts(place.parts))
+        known = self._given_up
+        if preemption is not None and not preemption.due(self._now):
+            known = [*known, *preemption.parts]
+        late = ending_late(offer, place, claim, places.present, known, occurrence.begin, self._now)
+        if late:
+            preemption = with_those_that_end(preemption, late, offer, place, self._now)
+        if preemption is not None:
+            preemption = replace(
+                preemption, reason=f"the window {occurrence.window} begins at {stamp(occurrence.begin)}"
+            )
+        late_by = "" if place.begin <= occurrence.begin else f", though it begins at {minute(occurrence.begin)}"
+        reason = f"{in_words(place.sources)} will lend it from {minute(place.begin)} on{late_by}"
+        return Verdict(waiting, position, (), reason, preemption, place.begin, place.sources)
+
+    def _cleared_by(
+        self, begin: datetime, offer: Offer, claim: Claim, place: Slot | None
+    ) -> tuple[Slot, Preemption] | None:
+        """An earlier slot than `place`, not before `begin`, if leases yield to the window by then."""
+        if self._numbers is None or not (claim.is_guaranteed or self._numbers.preempts):
+            return None
+        present, now = self._places.present, self._now
+        ahead = [*self._grants_ahead(), *(grant for slot, grant in self._for_windows if slot.begin <= begin < slot.end)]
+        over = over_by(begin, self._leases, self._given_up, claim)
+        held = present.usage.without(()) if ahead else None
+        known = (offer.ask, present, offer.rules, self._numbers, begin)
+        gone = (*self._given_up, *over)
+        with present.trying():
+            for grant in ahead:
+                present.add(grant)
+            too_late = {lease.id for lease in self._leases if asked_by(lease, begin, now) < now}
+            plan = plan_preemption(*known, claim=claim, given_up=gone, held=held, staying=too_late)
+            if plan is None and too_late:
+                plan = plan_preemption(*known, claim=claim, given_up=gone, held=held)
+        if plan is None:
+            return None
+        each_at = reclaim_times(plan.victims, begin, self._numbers.min_hold_s, now)
+        plan = replace(plan, at=min(each_at.values()), each_at=each_at)
+        undo = self._places.bring_forward(plan.parts, max(begin, plan.back_by))
+        found = self._places.first(offer, known=plan.sources[0], since=begin)
+        if found is None or (place is not None and found.begin >= place.begin):
+            undo()
+            return None
+        if plan.due(now):  # until then, they may still yield to requests that end before the window begins
+            self._given_up += plan.parts
+            self._for_those += offer.from_parts(found.parts)
+        return found, plan
+
+    def _in_the_way(self, offer: Offer) -> list[Waiting]:
+        """The windows that begin before this request would end if it were met now, and take of the same kinds."""
+        end = self._now + timedelta(seconds=offer.ask.duration_s)
+        return [
+            one
+            for one, taken, place in self._promises
+            if place.begin < end and any(k in offer.need for k in taken.need)
+        ]
+
+    def _may_last_until(self, offer: Offer) -> datetime | None:
+        """The beginning of a window until which this request could have its capacity now, though not for longer."""
+        begins = {one.occurrence.begin for one in self._in_the_way(offer) if one.occurrence is not None}
+        for begin in sorted(begins, reverse=True)[:_MOST_BEGINS]:
+            left_s = (begin - self._now).total_seconds()
+            if left_s > 0 and self.lenders_now(replace(offer.ask, duration_s=left_s)):
+                return begin
+        return None
 
     def lenders_now(self, ask: Ask) -> tuple[NodeName, ...]:
         """The nodes that would lend this now if it came next; nothing is taken."""
@@ -322,12 +482,12 @@ class QueuePlan:
             return place
         if is_too_far_back:
             return NoPlace(too_far_back(position - 1))
-        earmarked = None
+        earmarked: tuple[NodeName, ...] = ()
         withheld_by_others = places.present.withheld_by_others(offer)
         if is_overdue(waiting, now) and not self._has_earmarked and withheld_by_others is None:
-            # Its turn has come, but later requests would keep taking the room that it needs. One node at a time.
+            # Its turn has come, but later requests would keep taking the room that it needs. One request at a time.
             earmarked = places.earmark(offer)
-            self._has_earmarked = earmarked is not None
+            self._has_earmarked = bool(earmarked)
         if withheld_by_others is not None:
             return NoPlace(withheld_by_others.detail)
         is_hopeless = not can_ever_be_lent(offer, self._nodes)
@@ -365,7 +525,7 @@ class QueuePlan:
         places, parts = self._places, plan.parts
         undo = places.bring_forward(parts, plan.back_by)
         found = places.first(offer, known=plan.sources[0])
-        if found is None and not self._placed:
+        if found is None and not self._placed and not self._promises:
             # It can delay no request ahead. Calendars err towards waiting where an exact answer is expensive.
             begin = max(plan.back_by, self._now + SOON)
             found = Slot.of(offer, tuple(Part(grant.source, grant.ask.units) for grant in plan.grants), begin)

@@ -11,7 +11,7 @@ from distributed_grid.decide.capacity.lending import largest_now
 from distributed_grid.decide.capacity.snapshot import Snapshot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
-from distributed_grid.decide.queue.admission import NONE_EXPECTED, QueuePlan, Verdict
+from distributed_grid.decide.queue.admission import NONE_EXPECTED, QueuePlan, Verdict, positions
 from distributed_grid.decide.queue.claims import Account, ordered
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.leases import Lease
@@ -85,23 +85,25 @@ def look_ahead(
     """Plan the queue as if this request had just joined it, and report its verdict. Nothing is done."""
     leases, rules = tuple(leases), rules_for(ask)
     mine = Waiting(_NOT_YET, ask, now)
-    queue = ordered((*(one for one in waiting if not one.is_over(now)), mine), usage, accounts, rules.teams, now)
+    others = (one for one in waiting if not one.is_over(now))
+    queue = ordered((*others, mine), usage, accounts, rules.teams, now, leases)
     upto = queue[: queue.index(mine) + 1]  # no verdict depends on requests behind it
     walk = QueuePlan(nodes, leases, usage, rules_for, now, numbers=numbers)
-    before = [walk.decide(one, number, expected_sources.get(one.id)) for number, one in enumerate(upto[:-1], start=1)]
+    *ahead, (position, _) = positions(upto, now)
+    before = [walk.decide(one, number, expected_sources.get(one.id)) for number, one in ahead]
     after = Snapshot(nodes, usage)
     for other in before:
         for grant in other.grants:
             after.add(grant)
     largest, largest_sources = largest_now(ask, after, after.usage, rules, walk.lenders_now if before else None)
-    verdict = walk.decide(mine, len(upto), explained=True)
+    verdict = walk.decide(mine, position, explained=True)
     limit = None if verdict.refused is None else verdict.refused.team_limit
     return Outlook(
         ask=ask,
         grants=verdict.grants,
         preemption=verdict.preemption,
         expected_start=verdict.expected_start,
-        ahead=len(before),
+        ahead=position - 1,
         largest_now=largest,
         largest_sources=largest_sources,
         considered=_reasons(verdict, after, rules),

@@ -2,6 +2,7 @@
 
 1. Guarantee: a request that keeps its team within its guarantee goes before every other request.
 2. Priority: raised while a request waits; never raised for preemption.
+   Windows go before all requests whose guarantee or priority is not better than theirs.
 3. Fair share: the team that has used less lately, for its weight. Half of what was used is forgotten every day.
 4. Age.
 
@@ -9,13 +10,13 @@ Queue, preemption, relief of lenders, `grid plan` and `grid why` all decide by t
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from distributed_grid.decide.capacity.quotas import is_within
-from distributed_grid.decide.capacity.returns import is_overheld
+from distributed_grid.decide.capacity.returns import expected_end, is_overheld
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.model.leases import Lease, LeaseState
 from distributed_grid.model.policies import AllocationPriority
@@ -144,10 +145,20 @@ class Guarantees:
 
 
 def ordered(
-    waiting: Iterable[Waiting], usage: Usage, accounts: Mapping[str, Account], teams: Teams, now: datetime
+    waiting: Iterable[Waiting],
+    usage: Usage,
+    accounts: Mapping[str, Account],
+    teams: Teams,
+    now: datetime,
+    leases: Iterable[Lease] = (),
 ) -> tuple[Waiting, ...]:
-    """The waiting requests, in the order of the queue. The id breaks ties."""
+    """The waiting requests, in the order of the queue. The id breaks ties.
+
+    `leases`: those that there are; needed for windows of teams with a guarantee.
+    """
+    waiting = tuple(waiting)
     burdens: dict[str, float] = {}
+    promises = _promises(waiting, tuple(leases), teams, now)
 
     def turn(one: Waiting) -> tuple[int, bool, float, datetime, str]:
         if is_overdue(one, now):
@@ -157,15 +168,72 @@ def ordered(
             burdens[name] = burden(teams.of(name), accounts, now)
         return -effective_rank(one, now), True, burdens[name], one.since, one.id
 
-    by_turn = sorted(waiting, key=turn)
+    by_turn = sorted((one for one in waiting if one.occurrence is None), key=turn)
     if not teams:
-        return tuple(by_turn)
+        return _with_promises(((False, one) for one in by_turn), promises)
     guarantees = Guarantees(usage, teams)
-    first: list[Waiting] = []
-    rest: list[Waiting] = []
+    for _, one in promises:
+        if not one.is_promise(now):
+            guarantees.count(one.ask)
+    first: list[tuple[bool, Waiting]] = []
+    rest: list[tuple[bool, Waiting]] = []
     for one in by_turn:
-        (first if guarantees.count(one.ask) else rest).append(one)
-    return (*first, *rest)
+        is_guaranteed = guarantees.count(one.ask)
+        (first if is_guaranteed else rest).append((is_guaranteed, one))
+    return _with_promises((*first, *rest), promises)
+
+
+_Strength = tuple[bool, int]
+"""Whether a claim is within a guarantee, and the rank of its priority."""
+
+
+def _promises(
+    waiting: Iterable[Waiting], leases: Sequence[Lease], teams: Teams, now: datetime
+) -> list[tuple[_Strength, Waiting]]:
+    """The occurrences of windows, the best claim first; of equal claims, the earlier promise."""
+    found: list[tuple[_Strength, Waiting]] = []
+    earlier: list[Waiting] = []
+    for one in sorted((each for each in waiting if each.occurrence is not None), key=_promised_at):
+        claim = claim_of_promise(one, earlier, leases, teams, now)
+        found.append(((claim.is_guaranteed, claim.rank), one))
+        earlier.append(one)
+    return sorted(found, key=lambda each: (not each[0][0], -each[0][1]))
+
+
+def _promised_at(one: Waiting) -> tuple[datetime, datetime, str]:
+    assert one.occurrence is not None
+    return one.occurrence.promised_at, one.occurrence.begin, one.id
+
+
+def claim_of_promise(
+    one: Waiting, earlier: Iterable[Waiting], leases: Iterable[Lease], teams: Teams, now: datetime
+) -> Claim:
+    """The claim of an occurrence when it begins: beside the leases that last until then, and earlier promises."""
+    ask, occurrence, team = one.ask, one.occurrence, teams.get(one.ask.team)
+    if occurrence is None or team is None or not team.guaranteed:
+        return Claim(ask.team, False, ask.priority.rank)
+    lasting = (
+        lease for lease in leases if lease.team == ask.team and expected_end(lease, now) > max(now, occurrence.begin)
+    )
+    guarantees = Guarantees(Usage.of(lasting), teams)
+    for other in earlier:
+        at = other.occurrence
+        if at is not None and other.ask.team == ask.team and at.begin < occurrence.end and occurrence.begin < at.end:
+            guarantees.count(other.ask)
+    return Claim(ask.team, guarantees.count(ask), ask.priority.rank)
+
+
+def _with_promises(
+    queue: Iterable[tuple[bool, Waiting]], promises: Sequence[tuple[_Strength, Waiting]]
+) -> tuple[Waiting, ...]:
+    """The queue with each occurrence ahead of the first request whose claim is not better, however long that waited."""
+    merged: list[Waiting] = []
+    left = list(promises)
+    for is_guaranteed, one in queue:
+        while left and (is_guaranteed, one.ask.priority.rank) <= left[0][0]:
+            merged.append(left.pop(0)[1])
+        merged.append(one)
+    return (*merged, *(one for _, one in left))
 
 
 def effective_rank(waiting: Waiting, now: datetime) -> int:
@@ -188,10 +256,11 @@ def _waited_s(waiting: Waiting, now: datetime) -> float:
 def yields_to(lease: Lease, claim: Claim, *, preempts: bool) -> bool:
     """Whether a lease may be reclaimed for a claim, as far as `may_take` allows.
 
-    A claim within its guarantee takes from other teams, whatever their priority and whatever the policy says. Any other
-    claim, and a claim on leases of its own team, needs a higher priority and a policy that preempts.
+    An idle lease, if it is configured to, yields to every claim. A claim within its guarantee takes from other teams,
+    whatever their priority and whatever the policy says. Any other claim, and a claim on leases of its own team, needs
+    a higher priority and a policy that preempts.
     """
-    if claim.is_guaranteed and lease.team != claim.team:
+    if lease.yields_as_idle or (claim.is_guaranteed and lease.team != claim.team):
         return True
     return preempts and lease.priority.rank < claim.rank
 
@@ -203,8 +272,10 @@ def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
     its guarantee stays. Other teams cannot take it, nor can the team's own requests above the guarantee, whose claims
     are lower. A reservation cannot be divided. One that is partly above its team's guarantee goes as a whole to a claim
     within a guarantee, and to no other. Which of a team's leases are above its guarantee is not fixed: only the amount
-    counts.
+    counts. A guarantee does not protect an idle lease.
     """
+    if lease.yields_as_idle:
+        return lease.units
     if claim.is_guaranteed and lease.team == claim.team:
         return lease.units  # the team stays within its guarantee with either, and the request is worth more to it
     if lease.delivery.can_split:
@@ -233,8 +304,9 @@ def hold_ends(lease: Lease, min_hold_s: float) -> datetime:
     return lease.allocated_at + timedelta(seconds=min_hold_s)
 
 
-def yields_first(lease: Lease, now: datetime) -> tuple[int, bool, float, float, str]:
-    """The order in which leases yield: by priority, then by how little is lost; the id makes every run the same."""
+def yields_first(lease: Lease, now: datetime) -> tuple[bool, int, bool, float, float, str]:
+    """The order in which leases yield: idle ones, then by priority, then by how little is lost; the id makes every run
+    the same."""
     saved = lease.checkpointed_at is not None and now - lease.checkpointed_at <= RECENT_CHECKPOINT
     held = lease.units / scale(lease.kind)
-    return lease.priority.rank, not saved, -lease.allocated_at.timestamp(), held, lease.id
+    return not lease.yields_as_idle, lease.priority.rank, not saved, -lease.allocated_at.timestamp(), held, lease.id

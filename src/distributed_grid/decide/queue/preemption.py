@@ -1,8 +1,8 @@
 """Which leases yield: to a request that no node can meet now, and to a lender that needs its own capacity back."""
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,7 +11,7 @@ from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.devices import Together, most_short_of
 from distributed_grid.decide.capacity.feasibility import obstacle
 from distributed_grid.decide.capacity.lending import plan_grant, rooms_now, several_lenders
-from distributed_grid.decide.capacity.parts import divide
+from distributed_grid.decide.capacity.parts import divide, in_bundles
 from distributed_grid.decide.capacity.quotas import why_over_limit
 from distributed_grid.decide.capacity.returns import coming_back, part_of
 from distributed_grid.decide.capacity.snapshot import Snapshot
@@ -32,7 +32,7 @@ from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.plans import Grant, Part, Rules
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.refusals import RefusalCode
-from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.requests import Ask, Layout, Waiting
 from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.teams import DEFAULT_TEAM, Teams
 
@@ -53,6 +53,12 @@ class Preemption:
     """When the reclaim of the victims begins: now, or when the last of their minimum holds is over."""
     takes: Mapping[str, int] = field(default_factory=dict)
     """By victim's id: how many of its units are enough. Taking more may leave its team less than its guarantee."""
+    each_at: Mapping[str, datetime] = field(default_factory=dict)
+    """By victim's id: when its own reclaim begins, if not `at`: each in time for the window that it yields to."""
+
+    def due(self, now: datetime) -> tuple[Lease, ...]:
+        """The victims whose reclaim begins now."""
+        return tuple(victim for victim in self.victims if self.each_at.get(victim.id, self.at) <= now)
 
     @property
     def parts(self) -> tuple[Lease, ...]:
@@ -70,12 +76,12 @@ class Preemption:
 
     @property
     def sources(self) -> tuple[NodeName, ...]:
-        return tuple(grant.source for grant in self.grants)
+        return tuple(dict.fromkeys(grant.source for grant in self.grants))
 
     @property
     def back_by(self) -> datetime:
         """When the last of it is back: a reclaimed lease ends with its grace period, whatever its work does."""
-        return max(_back_by(victim, self.at) for victim in self.victims)
+        return max(_back_by(victim, self.each_at.get(victim.id, self.at)) for victim in self.victims)
 
 
 AFTER_GRACE: Final = timedelta(seconds=ENDING_S + 5)
@@ -102,6 +108,7 @@ def plan_preemption(
     claim: Claim | None = None,
     given_up: Collection[Lease] = (),
     held: Usage | None = None,
+    staying: Container[str] = (),
 ) -> Preemption | None:
     """The lender where the fewest leases yield, and its victims; None if no preemption is needed or none would help.
 
@@ -111,7 +118,7 @@ def plan_preemption(
 
     `claim`: the request's, where other requests of its team are ahead of it. `given_up`: leases, or parts of them, that
     yield to requests ahead. `held`: what teams hold now, where `capacity` also counts what requests ahead will get.
-    The plan is tried in `capacity` and undone.
+    `staying`: the ids of leases that do not yield. The plan is tried in `capacity` and undone.
     """
     leases = capacity.leases
     if claim is None:
@@ -122,20 +129,24 @@ def plan_preemption(
         for lease in leases
         if yields_to(lease, claim, preempts=numbers.preempts)
         and lease.id not in spared
+        and lease.id not in staying
         and may_be_asked(lease, numbers.min_hold_s, now)
     }
     if not able or _can_be_met(ask, capacity, rules):
         return None
     back = (*coming_back(leases, now), *given_up)
+    plan = None
     with capacity.trying():
         capacity.give_back(back)
         if _can_be_met(ask, capacity, rules):
             return None
-        standing = Standing(ask, claim, rules, capacity, capacity.usage if held is None else held.without(back))
-        plan = _least_harm(standing, able, now)
-        if plan is not None and _only_changes_hands(plan):
-            plan = _least_harm(standing, able - {lease.id for lease in leases if _is_like(lease, plan.grants[0])}, now)
-    if plan is None and ask.max_sources > 1:
+        if ask.members == 1:
+            standing = Standing(ask, claim, rules, capacity, capacity.usage if held is None else held.without(back))
+            plan = _least_harm(standing, able, now)
+            if plan is not None and _only_changes_hands(plan):
+                like = {lease.id for lease in leases if _is_like(lease, plan.grants[0])}
+                plan = _least_harm(standing, able - like, now)
+    if plan is None and ask.may_be_divided:
         plan = _from_several(ask, capacity, rules, numbers, now, claim, able, given_up, held)
     return plan
 
@@ -153,7 +164,7 @@ def _from_several(
 ) -> Preemption | None:
     """Several lenders that can lend it together, and the victims of each, chosen as for a request of its own."""
     parts = _divided_after(ask, capacity, rules, now, able, given_up)
-    if len(parts) < 2:
+    if len(parts) < 2 and ask.members == 1:
         return None
     plans: list[Preemption] = []
     grants: list[Grant] = []
@@ -165,13 +176,14 @@ def _from_several(
             plan = plan_preemption(alone, capacity, rules, numbers, now, claim=claim, given_up=gone, held=held)
             if plan is not None:
                 plans.append(plan)
-            grants.append(offer.from_node(part.source))
-            capacity.add(grants[-1])
+            for grant in offer.from_parts(_members_of(ask, part)):
+                grants.append(grant)
+                capacity.add(grant)
     victims = tuple(victim for plan in plans for victim in plan.victims)
     if not victims or not _are_met(grants, plans, capacity, rules, now, given_up):
         return None
     takes = {lease_id: units for plan in plans for lease_id, units in plan.takes.items()}
-    return Preemption(victims, tuple(grants), _reason(ask, claim), claim.is_guaranteed, now, takes)
+    return Preemption(victims, tuple(grants), _reason(ask, claim, victims), claim.is_guaranteed, now, takes)
 
 
 def _divided_after(
@@ -185,14 +197,29 @@ def _divided_after(
         if why_over_limit(ask, offer.need, capacity, capacity.usage, rules.teams):
             return ()
         capacity.give_back([lease for lease in capacity.leases if lease.id in able])
-        most = divide(offer, rooms_now(offer, capacity, capacity.usage)) or ()
-    units = {part.source: min(part.units, free.get(part.source, 0)) for part in most}
+        rooms = sorted(rooms_now(offer, capacity, capacity.usage), key=lambda room: -free.get(room.node.name, 0))
+        if ask.members > 1 and ask.layout is not Layout.STRICT_PACK:
+            most = {room.node.name: room.most(offer) for room in rooms}
+        else:
+            most = Counter[NodeName]()
+            for part in divide(offer, rooms) or ():
+                most[part.source] += part.units
+    if sum(most.values()) < ask.units:
+        return ()
+    units = {source: min(amount, free.get(source, 0)) for source, amount in most.items()}
     missing = ask.units - sum(units.values())
-    for part in most:
-        more = min(missing, part.units - units[part.source])
-        units[part.source] += more
+    for source, amount in most.items():
+        more = min(missing, amount - units[source])
+        units[source] += more
         missing -= more
     return tuple(Part(source, amount) for source, amount in units.items() if amount)
+
+
+def _members_of(ask: Ask, part: Part) -> tuple[Part, ...]:
+    """A part for each bundle with members of the request that a lender carries; without members, the part itself."""
+    if ask.members == 1:
+        return (part,)
+    return in_bundles(ask, (part.source,) * (part.units * ask.members // ask.units))
 
 
 def _are_met(
@@ -225,7 +252,8 @@ def _only_changes_hands(plan: Preemption) -> bool:
 def _is_like(lease: Lease, grant: Grant) -> bool:
     """Whether a boost is of the grant's own team, and does the same for the same node.
 
-    The users in the team `default` are no team-mates. Leases of runs, tasks and roles each have work of their own.
+    The users in the team `default` are no team-mates. Leases of runs, tasks and roles each have work of their own, and
+    an idle boost does nothing.
     """
     ask = grant.ask
     are_team_mates = lease.team != DEFAULT_TEAM or lease.requester == ask.requester != ""
@@ -234,6 +262,7 @@ def _is_like(lease: Lease, grant: Grant) -> bool:
         and (lease.team, lease.target, lease.kind) == (ask.team, ask.target, ask.kind)
         and lease.delivery is grant.delivery
         and lease.purpose is ask.purpose is Purpose.BOOST
+        and not lease.yields_as_idle
     )
 
 
@@ -263,7 +292,9 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
         gone = (*must_go, *victims)
         reluctant = sorted((preemption.reluctance(victim) for victim in gone), reverse=True)
         order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # the ids do not count
-        return [each for each in reluctant if each], len(gone), order, -capacity[lender].limits.priority, lender
+        active = sum(not victim.yields_as_idle for victim in gone)
+        above = [each for each in reluctant if each > 0]
+        return above, active, len(gone), order, -capacity[lender].limits.priority, lender
 
     by_id = {lease.id: lease for lease in leases}
     for lender, must_go, found, preemption in sorted(choices, key=harm):
@@ -273,7 +304,8 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
         others = _parts_that_go_along(chosen, leases)
         takes |= {lease.id: lease.units for lease in others}
         whole = (*chosen, *others)
-        plan = Preemption(whole, (offer.from_node(lender),), _reason(ask, claim), claim.is_guaranteed, now, takes)
+        reason = _reason(ask, claim, whole)
+        plan = Preemption(whole, (offer.from_node(lender),), reason, claim.is_guaranteed, now, takes)
         with capacity.trying():
             capacity.give_back(plan.parts)
             grant = plan_grant(ask, capacity, capacity.usage, rules)
@@ -456,12 +488,14 @@ def _can_be_met(ask: Ask, capacity: Snapshot, rules: Rules) -> bool:
     offer, usage = Offer.of(ask, capacity, rules), capacity.usage
     if why_over_limit(ask, offer.need, capacity, usage, rules.teams) is not None:
         return False
-    if any(obstacle(node, offer, usage) is None for node in capacity.values()):
+    if ask.members == 1 and any(obstacle(node, offer, usage) is None for node in capacity.values()):
         return True
     return several_lenders(offer, capacity, usage) is not None
 
 
-def _reason(ask: Ask, claim: Claim) -> str:
+def _reason(ask: Ask, claim: Claim, victims: Collection[Lease]) -> str:
+    if all(victim.yields_as_idle for victim in victims):
+        return f"idle leases yield to a request that waits: {ask.describe()}"
     if claim.is_guaranteed:
         return f"team {ask.team} requests its guaranteed capacity: {ask.describe()}"
     return f"a request of {ask.priority} priority takes precedence: {ask.describe()}"

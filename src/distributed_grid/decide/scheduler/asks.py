@@ -19,13 +19,15 @@ def ask_for(
     task: ScheduledTask,
     *,
     fractional_gpus: bool = True,
-    source: NodeName | None = None,
+    count: int | None = None,
     nodes: tuple[NodeName, ...] | None = None,
+    places: tuple[NodeName, ...] = (),
 ) -> Ask:
-    """The lease that one member needs: one bundle on one node, which may be the target itself.
+    """The request for the task's lease, on nodes that may include the target itself. A gang is one request, with a
+    member for each of its members, or for `count` of them; `places` are the nodes that its strategy would choose.
 
-    `complete_task` ends it; without that call, it ends by itself. Its cause marks it as the scheduler's: callers can
-    give a lease any label and purpose, but not that cause.
+    `complete_task` ends the lease; without that call, it ends by itself. Its cause marks it as the scheduler's: callers
+    can give a lease any label and purpose, but not that cause.
     """
     request = task.request
     body = reservation(
@@ -33,19 +35,12 @@ def ask_for(
         request.amounts,
         priority=request.priority,
         duration_seconds=task.held_s,
-        source_node=source,
         purpose=Purpose.TASK,
         label=task.id,
     )
     ask = make_ask(body, requester=task.who, team=task.team, fractional_gpus=fractional_gpus)
-    return replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
-
-
-def ask_for_all(task: ScheduledTask, count: int) -> Ask:
-    """The same for so many members as one request."""
-    ask = ask_for(task)
-    along = tuple((kind, count * units) for kind, units in ask.along)
-    return replace(ask, units=count * ask.units, along=along)
+    ask = replace(ask, cause=Cause.SCHEDULED, nodes=nodes)
+    return ask.times(request.count if count is None else count, request.layout, places)
 
 
 def in_order(
@@ -56,13 +51,9 @@ def in_order(
     teams: Teams,
     now: datetime,
 ) -> tuple[Waiting, ...]:
-    """All waiting requests and tasks in the one order of claims. A gang is one entry, with all that it needs."""
+    """All waiting requests and tasks in the one order of claims."""
     known = {each.ask.label for each in queue if each.is_for_a_task}
-    others = (
-        Waiting(task.id, ask_for_all(task, task.request.count), task.asked_at)
-        for task in tasks
-        if task.waits and task.id not in known
-    )
+    others = (Waiting(task.id, ask_for(task), task.asked_at) for task in tasks if task.waits and task.id not in known)
     return ordered((*queue, *others), usage, accounts, teams, now)
 
 
@@ -71,5 +62,5 @@ def why_team_may_not(task: ScheduledTask, count: int, nodes: NodeTable, usage: U
     if not teams or not count:
         return None
     need = ResourceVector({kind: count * units for kind, units in task.needs.items()})
-    limit = why_over_limit(ask_for_all(task, count), need, nodes, usage, teams)
+    limit = why_over_limit(ask_for(task, count=count), need, nodes, usage, teams)
     return None if limit is None else limit.detail

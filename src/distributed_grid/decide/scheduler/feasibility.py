@@ -1,7 +1,4 @@
-"""Which nodes can carry a task: a mask for the decision, and reasons for the nodes that cannot.
-
-Nodes can be earmarked for a waiting task, so that it gets a place in the end.
-"""
+"""Which nodes can carry a task: a mask for the decision, and reasons for the nodes that cannot."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,13 +7,13 @@ from functools import cached_property
 import numpy as np
 
 from distributed_grid.decide.capacity.delivery import DeliveryChoice, Offer
-from distributed_grid.decide.capacity.devices import most_at_once, short_of
+from distributed_grid.decide.capacity.devices import short_of
 from distributed_grid.decide.scheduler.table import Floats, Mask, NodeColumns, Units
 from distributed_grid.model.leases import Delivery
 from distributed_grid.model.nodes import NodeName, gpu_part
 from distributed_grid.model.refusals import RefusalCode
 from distributed_grid.model.requests import Ask
-from distributed_grid.model.resources import GPU, ResourceVector
+from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.scheduling import Affinity, SchedulingRequest
 
 Peers = Mapping[str, Collection[NodeName]]
@@ -52,8 +49,6 @@ class Sought:
     peers: Peers = field(default_factory=dict)
     not_on: frozenset[NodeName] = frozenset()
     """Nodes that turned out to have no room for the task; the target's boosts are not affected."""
-    earmarked: frozenset[NodeName] = frozenset()
-    """Nodes that are earmarked for a task that has waited longer."""
     members: int = 1
     """The needs are those of so many equal members, all on one node."""
 
@@ -82,7 +77,7 @@ class Sought:
         """What a lender would give: a reservation of the needs, which the target may also set aside for itself."""
         (kind, units), *along = self.needs.items()
         ask = Ask(self.target, kind, units, delivery=Delivery.RESERVE, along=tuple(along), own_too=True)
-        return Offer(ask, self.columns.rules, DeliveryChoice(Delivery.RESERVE, ""), self.needs)
+        return Offer(ask, self.columns.rules, DeliveryChoice(Delivery.RESERVE, ""), self.needs, self.needs)
 
     def carrier(self) -> BoostRoom | None:
         """The boost that the task would fill the most; None if no boost has room for all of it."""
@@ -102,7 +97,7 @@ def feasible(sought: Sought) -> Mask:
         mask[home] = columns.up[home]
     for kind, units in sought.needs.items():
         mask &= sought.rooms[kind] >= units
-    for name in sought.not_on | sought.earmarked:
+    for name in sought.not_on:
         if name in columns.row:
             mask[columns.row[name]] = False
     if home >= 0 and not mask[home] and sought.boosts:
@@ -115,7 +110,7 @@ def fits_itself(sought: Sought, row: int) -> bool:
     columns = sought.columns
     return (
         bool(columns.up[row])
-        and columns.names[row] not in sought.not_on | sought.earmarked
+        and columns.names[row] not in sought.not_on
         and all(sought.rooms[kind][row] >= units for kind, units in sought.needs.items())
     )
 
@@ -221,62 +216,14 @@ def _lacking(sought: Sought, row: int) -> str:
             f", and no boost of {len(sought.boosts)} has room for it" if row == sought.home and sought.boosts else ""
         )
         return reason + boosts
-    waits_longer = sought.columns.names[row] in sought.earmarked
-    ahead = "a task that has waited longer" if waits_longer else "requests ahead of this one, or was taken meanwhile"
-    return RefusalCode.OTHERS_AHEAD.message({"ahead": ahead})
+    return RefusalCode.OTHERS_AHEAD.message({"ahead": "requests ahead of this one, or was taken meanwhile"})
 
 
 def _ruled_out(conditions: str) -> str:
     return RefusalCode.RULED_OUT.message({"conditions": conditions})
 
 
-def earmarks_for(sought: Sought) -> set[NodeName]:
-    """The nodes that tasks further back leave alone, so that this task's place can become free there.
-
-    There are as many as the task has members, or one if all must be on one node. Of the nodes that could carry it if
-    idle, those that lack the least. If not even all of them could carry all members, there are none.
-    """
-    columns, count = sought.columns, sought.request.count
-    if stays_together(sought):
-        sought, count = all_at_once(sought, count), 1
-    idle = replace(sought, columns=_Idle(columns), boosts=(), earmarked=frozenset())
-    rows = np.flatnonzero(feasible(idle))
-    if _how_many_fit(idle, rows) < count:
-        return set()
-    lacking = np.zeros(len(columns))
-    for kind, units in sought.needs.items():
-        lacking = np.maximum(lacking, (units - sought.rooms[kind]) / units)
-    order = sorted(rows.tolist(), key=lambda row: (lacking[row], row))
-    return {columns.names[row] for row in order[:count]}
-
-
 def all_at_once(sought: Sought, count: int) -> Sought:
     """The same search for so many members together on one node."""
     needs = ResourceVector({kind: count * units for kind, units in sought.needs.items()})
     return replace(sought, needs=needs, members=count)
-
-
-def _how_many_fit(idle: Sought, rows: Units) -> int:
-    """How many members fit on these idle nodes together."""
-    far = idle.request.far
-    if far.required and _is_its_own_peer(idle, far):
-        return len(rows)
-    each = []
-    for kind, units in idle.needs.items():
-        rooms = idle.rooms[kind][rows]
-        if kind == GPU:
-            pairs = zip(idle.columns.total[GPU][rows].tolist(), rooms.tolist(), strict=True)
-            each.append(np.array([most_at_once(has, room, units) for has, room in pairs], dtype=np.int64))
-        else:
-            each.append(rooms // units)
-    return int(np.minimum.reduce(each).sum()) if each else len(rows)
-
-
-class _Idle(NodeColumns):
-    """The same nodes as if nothing ran on them."""
-
-    def __init__(self, columns: NodeColumns) -> None:
-        self.__dict__.update(columns.__dict__)
-
-    def rooms(self, kind: str, target: int, units: int = 1, members: int = 1) -> Units:
-        return self.rooms_when_idle(kind, target, units, members)

@@ -1,5 +1,6 @@
 """The place of one task, or of a gang: all members or none."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,18 +57,18 @@ def choose(sought: Sought) -> Choice | None:
     return Choice(sought.columns.names[row], boost, _others(sought, scores, row, could), could)
 
 
-def choose_boost(sought: Sought) -> tuple[Choice, ...] | None:
+def choose_boost(sought: Sought) -> Choice | None:
     """A place in one of the target's boosts; None if none can carry the task."""
     home, boost = sought.home, sought.carrier()
     if home < 0 or boost is None or sought.columns.cordoned[home]:
         return None
     mask = sought.columns.named([sought.target])
-    return (Choice(sought.target, boost),) if allowed(sought, mask).any() else None
+    return Choice(sought.target, boost) if allowed(sought, mask).any() else None
 
 
 def order_of(sought: Sought) -> tuple[NodeName, ...]:
     """All nodes that the task's own conditions allow, the best first, whether they have room now or not."""
-    mask = allowed(sought, ~sought.columns.named(sought.earmarked))
+    mask = allowed(sought, np.ones(len(sought.columns), dtype=bool))
     rows = np.argsort(-_scores(sought, mask), kind="stable")[: np.count_nonzero(mask)]
     return tuple(sought.columns.names[row] for row in rows.tolist())
 
@@ -119,14 +120,21 @@ def choose_gang(sought: Sought, count: int) -> tuple[Choice, ...] | None:
     return found if len(found) == count else None
 
 
-def places_for(sought: Sought, count: int) -> tuple[Choice, ...]:
+def choose_in_boosts(sought: Sought, count: int) -> tuple[Choice, ...] | None:
+    """The same in the target's boosts only."""
+    found = places_for(sought, count, choose_boost)
+    return found if len(found) == count else None
+
+
+def places_for(sought: Sought, count: int, choose: Callable[[Sought], Choice | None] = choose) -> tuple[Choice, ...]:
     """Places for as many members as fit.
 
     Members are placed one after another by the strategy. They are all equal, so no member takes room that another needs
-    more: if there is room for all, all are placed.
+    more: if there is room for all, all are placed. Where all must be on one node, one boost must have room for all.
     """
     if stays_together(sought):
-        return _on_one_node(sought, count)
+        choice = choose(all_at_once(sought, count))
+        return () if choice is None else (choice,) * count
     found: list[Choice] = []
     left = sought
     try:
@@ -148,12 +156,6 @@ def _with_peer(sought: Sought, node: NodeName) -> Sought:
     for name in (request.task_id, *request.tags):
         peers[name] = {*peers.get(name, ()), node}
     return replace(sought, peers=peers)
-
-
-def _on_one_node(sought: Sought, count: int) -> tuple[Choice, ...]:
-    """All members on one node; in a boost only if that one boost has room for all."""
-    choice = choose(all_at_once(sought, count))
-    return () if choice is None else (choice,) * count
 
 
 def refusals(sought: Sought) -> dict[NodeName, str]:

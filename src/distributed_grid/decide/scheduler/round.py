@@ -1,9 +1,9 @@
 """A round of the scheduler: every waiting task in order, each with what earlier ones left.
 
-Free room in a target's reserved boosts counts. For gangs that have waited for long, nodes are earmarked.
+Free room in a target's reserved boosts counts. While other requests wait, a waiting task gets its lease from the queue.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,11 +13,11 @@ from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.leases.ownership import may_change, owned_lease
 from distributed_grid.decide.scheduler.asks import why_team_may_not
 from distributed_grid.decide.scheduler.confidence import Predicted
-from distributed_grid.decide.scheduler.feasibility import BoostRoom, Sought, earmarks_for
+from distributed_grid.decide.scheduler.feasibility import BoostRoom, Sought
 from distributed_grid.decide.scheduler.placing import (
     Choice,
-    choose_boost,
     choose_gang,
+    choose_in_boosts,
     order_of,
     places_for,
     promise,
@@ -31,8 +31,6 @@ from distributed_grid.model.resources import ResourceVector, total
 from distributed_grid.model.scheduling import ScheduledTask
 from distributed_grid.model.teams import Teams
 
-OVERDUE: Final = timedelta(seconds=30)
-"""If a gang waits longer, tasks behind it leave its nodes alone. Single tasks get their places from the queue."""
 _MOST_REASONS: Final = 50
 
 
@@ -44,7 +42,7 @@ class Flight:
     choices: tuple[Choice, ...]
     predicted: Predicted
     nodes: tuple[NodeName, ...] | None = None
-    """While others wait: all eligible nodes, the best first, since the chosen one may be earmarked for those ahead."""
+    """While others wait: all eligible nodes, the best first, since a chosen one may be held for those ahead."""
 
     @property
     def needs(self) -> ResourceVector:
@@ -71,8 +69,13 @@ class TaskWorld:
     now: datetime
     not_on: Mapping[str, Collection[NodeName]] = field(default_factory=dict)
     """By task: nodes that could not give it a place after all."""
-    others_wait: bool = False
-    """Other requests wait in the queue."""
+    queued: frozenset[str] = frozenset()
+    """The requests that wait in the queue: for a task its id, for others the request's."""
+
+    def others_wait(self, task: ScheduledTask) -> bool:
+        """Whether the task would pass others. What is alone in the queue is granted there, unless it is a gang, which
+        may also have some of its places in boosts."""
+        return not self.queued <= {task.id} if task.request.count > 1 else bool(self.queued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +92,25 @@ def choose_places(
 ) -> tuple[list[Flight], dict[str, tuple[str, ...]]]:
     """The places that are available now; and by task, why there is none. Places that are being made count as taken.
 
-    While others wait in the queue, a single task that may wait gets its lease from there, and here only room in boosts.
-    What is chosen is promised in the columns.
+    While others wait in the queue, a task that may wait gets its lease from there, and here only room in boosts. What
+    is chosen is promised in the columns.
     """
     taken, found = dict(flights), []
     without: dict[str, tuple[str, ...]] = {}
-    earmarked: set[NodeName] = set()
     for task in waiting:
         if task.id in taken:
             continue
-        sought = _sought(world, task, taken, earmarked, boost_rooms(world, boosts, task, taken))
-        is_single = task.request.count == 1
-        if is_single and world.others_wait and task.request.wait:
-            choices = choose_boost(sought)
-        else:
-            choices = choose_gang(sought, task.request.count)
+        sought = _sought(world, task, taken, boost_rooms(world, boosts, task, taken))
+        count, others_wait = task.request.count, world.others_wait(task)
+        choose = choose_in_boosts if others_wait and task.request.wait else choose_gang
+        choices = choose(sought, count)
         limit = why_team_may_not(task, _leases_of(choices), world.nodes, world.usage, world.teams)
         if limit is not None:
-            choices = choose_boost(sought) if is_single else None
+            choices = choose_in_boosts(sought, count)
         if choices is None:
-            without[task.id] = _why_not(sought, task.request.count) if limit is None else (limit,)
-            if limit is None and is_overdue_gang(task, world.now):
-                earmarked |= earmarks_for(sought)
+            without[task.id] = _why_not(sought, count) if limit is None else (limit,)
             continue
-        order = order_of(sought) if is_single and world.others_wait else None
+        order = order_of(sought) if others_wait else None
         flight = Flight(task, choices, predict(task, choices), order)
         left = sought
         for choice in choices:
@@ -122,38 +120,43 @@ def choose_places(
     return found, without
 
 
-def orders(
-    world: TaskWorld,
-    waiting: Iterable[ScheduledTask],
-    wanted: Container[str],
-    flights: InFlight,
-    order: Callable[[Sought], tuple[NodeName, ...]] = order_of,
-) -> dict[str, tuple[NodeName, ...]]:
-    """For each wanted task, the eligible nodes, the best first, by its own conditions and its strategy.
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """Where a task may have its lease."""
 
-    Nodes earmarked for gangs ahead of it are left out. `waiting`: all waiting tasks, in order.
-    """
-    earmarked: set[NodeName] = set()
-    found: dict[str, tuple[NodeName, ...]] = {}
-    for task in waiting:
-        if task.id in wanted:
-            found[task.id] = order(_sought(world, task, flights, earmarked))
-        elif task.id not in flights and is_overdue_gang(task, world.now):
-            earmarked |= earmarks_for(_sought(world, task, flights, earmarked))
-    return found
+    nodes: tuple[NodeName, ...]
+    """All nodes that its own conditions allow, the best first by its strategy."""
+    places: tuple[NodeName, ...] = ()
+    """Of a gang: the node that its strategy would choose for each member now; empty if there is no room for all."""
+
+    @classmethod
+    def of(cls, sought: Sought) -> "Eligible":
+        count = sought.request.count
+        places = () if count == 1 else choose_gang(sought, count) or ()
+        return cls(order_of(sought), tuple(choice.node for choice in places))
+
+
+def eligible(
+    world: TaskWorld,
+    task: ScheduledTask,
+    flights: InFlight,
+    look: Callable[[Sought], Eligible] = Eligible.of,
+) -> Eligible:
+    """Where the task may have its lease, as far as the present look at the cluster shows it."""
+    return look(_sought(world, task, flights))
 
 
 def may_be_on(
     world: TaskWorld,
     task: ScheduledTask,
-    node: NodeName,
+    nodes: Collection[NodeName],
     flights: InFlight,
-    order: Callable[[Sought], tuple[NodeName, ...]] = order_of,
+    look: Callable[[Sought], Eligible] = Eligible.of,
 ) -> bool:
-    """Whether the task's conditions still allow a node, after other tasks got their places."""
+    """Whether the task's conditions still allow these nodes, after other tasks got their places."""
     if not (task.request.near.tasks or task.request.far.tasks):
         return True
-    return node in order(_sought(world, task, flights, ()))
+    return {*nodes} <= {*look(_sought(world, task, flights)).nodes}
 
 
 def _leases_of(choices: tuple[Choice, ...] | None) -> int:
@@ -161,15 +164,10 @@ def _leases_of(choices: tuple[Choice, ...] | None) -> int:
     return sum(choice.boost is None for choice in choices or ())
 
 
-def is_overdue_gang(task: ScheduledTask, now: datetime) -> bool:
-    return task.request.count > 1 and now - task.asked_at > OVERDUE
-
-
 def _sought(
     world: TaskWorld,
     task: ScheduledTask,
     flights: InFlight,
-    earmarked: Iterable[NodeName],
     rooms: tuple[BoostRoom, ...] = (),
 ) -> Sought:
     return Sought(
@@ -180,7 +178,6 @@ def _sought(
         rooms,
         _peers(world, flights) if task.request.near.tasks or task.request.far.tasks else {},
         frozenset(world.not_on.get(task.id, ())),
-        frozenset(earmarked),
     )
 
 
@@ -197,7 +194,7 @@ def _peers(world: TaskWorld, flights: InFlight) -> dict[str, set[NodeName]]:
             are_on(task, [member.node for member in task.members])
     for lease in world.leases:
         if lease.cause is Cause.SCHEDULED and (task_of := world.tasks.get(lease.label)) is not None and task_of.waits:
-            are_on(task_of, (lease.source,))
+            are_on(task_of, lease.sources)
     for flight in flights.values():
         are_on(flight.task, [choice.node for choice in flight.choices])
     return found
@@ -231,6 +228,8 @@ def boost_rooms(world: TaskWorld, boosts: Boosts, task: ScheduledTask, flights: 
 
     An owner who may not run a program in a boost gets no task in there.
     """
+    if task.request.own_lease:
+        return ()
     until = world.now + timedelta(seconds=task.request.duration_seconds or 0.0)
     owner = Principal(task.who, task.team, frozenset({Scope.LEND}))
     found = []

@@ -16,11 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from distributed_grid.monitoring.on_node_probe.files import Read, numbers
-from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Process, parse_stat, tree
+from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, Process, TreeRates, parse_stat, tree
 
 _LOOK_S: Final = 1.0
 _LOOK_PART: Final = 0.0005
 """The share of one core that looks between readings may take."""
+_SHORTEST_S: Final = 0.25
+"""Over a shorter time, the kernel's count is too coarse to say that a process is quiet."""
 _STORES_S: Final = 60.0
 """How often the raylet's open files are searched for its object store. A busy raylet has thousands."""
 _PART_OF_TIME: Final = 0.002
@@ -77,6 +79,8 @@ class OwnUse(NamedTuple):
     """CPU seconds since measuring began."""
     memory_used: int
     pids: frozenset[int]
+    workers: dict[int, float]
+    """By the pid of each child of the raylet: busy cores, with all below it, since the previous reading."""
 
 
 class Own:
@@ -89,6 +93,8 @@ class Own:
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
         at = self._boot_ticks()
         self._cpu = CpuTime(tree(raylet_pid, self._everything()).values(), at)
+        self._rates = TreeRates(_SHORTEST_S * self._ticks_per_s)
+        self._rates.look(raylet_pid, tree(raylet_pid, self._everything()), at)
         self._copies = Copies(read, time.monotonic())
         self._stores: list[str] = []
         self._stores_at = -_STORES_S
@@ -99,7 +105,8 @@ class Own:
             ours = tree(self._raylet, self._everything(), self._cpu.known)
             self._cpu.look_at_all(ours.values(), at)
             used_s = self._cpu.ticks / self._ticks_per_s
-            return OwnUse(used_s, self._memory(ours), frozenset(ours))
+            workers = self._rates.look(self._raylet, ours, at)
+            return OwnUse(used_s, self._memory(ours), frozenset(ours), workers)
 
     def watch(self) -> None:
         """Look at the raylet's children every second or two, for ever: see `CpuTime.look`."""

@@ -50,6 +50,7 @@ class Probe:
                 "memory_used": own.memory_used,
                 "processes": len(own.pids),
             },
+            "workers": [{"pid": pid, "cpu_used": cores} for pid, cores in own.workers.items()],
             "gpus": gpus,
             "no_gpus_because": no_gpus_because,
         }

@@ -115,3 +115,44 @@ class CpuTime:
                 heir = above[heir]
             counted[heir] = counted.get(heir, 0) + process.own + process.reaped
         return counted
+
+
+class TreeRates:
+    """How busy each child of a process is, with everything below it, between two looks."""
+
+    def __init__(self, shortest: float) -> None:
+        """`shortest`: the ticks between two looks below which the rates of the look before stay."""
+        self._shortest = shortest
+        self._seen: dict[tuple[int, int], int] = {}
+        self._at = 0.0
+        self._rates: dict[int, float] = {}
+
+    def look(self, root: int, processes: Mapping[int, Process], at: float) -> dict[int, float]:
+        """Busy cores by pid; a child that the look before did not show is left out. `at` is in ticks since boot.
+
+        The time of an ended process counts with the parent that waited for it, perhaps twice.
+        """
+        if at - self._at < self._shortest:
+            return self._rates
+        used: dict[int, int] = {}
+        children = {process.pid for process in processes.values() if process.parent == root}
+        for process in processes.values():
+            if (child := _child_above(process, children, processes)) is not None:
+                spent = process.own + process.reaped
+                used[child] = used.get(child, 0) + max(0, spent - self._seen.get(process.key, 0))
+        known = {pid for pid in children if processes[pid].key in self._seen}
+        self._rates = {pid: used[pid] / (at - self._at) for pid in known}
+        self._seen = {process.key: process.own + process.reaped for process in processes.values()}
+        self._at = at
+        return self._rates
+
+
+def _child_above(process: Process, children: set[int], processes: Mapping[int, Process]) -> int | None:
+    """The child that a process is, or is below of; None for the root and for one that outlived its parent."""
+    for _ in processes:  # bounded: pids are reused, so this could go round in circles
+        if process.pid in children:
+            return process.pid
+        if process.parent not in processes:
+            return None
+        process = processes[process.parent]
+    return None

@@ -1,0 +1,169 @@
+"""A lease is idle only if it is known that its work did not use it, for all of the time that counts."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from builders import NOON, amounts, lease, node, reading, reservation, snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_grid.decide.leases.idle import (
+    Occupant,
+    Unused,
+    is_due,
+    is_idle,
+    sampled,
+    why_borrowed,
+    why_never_idle,
+    why_occupied,
+)
+from distributed_grid.model.endings import EndCause, Ending
+from distributed_grid.model.leases import LeaseState, Notice, Program, Purpose
+from distributed_grid.model.resources import GB, ResourceVector
+from distributed_grid.model.snapshots import GpuReading, NodeSnapshot, WorkerUse
+
+AFTER = timedelta(minutes=15)
+GAP = timedelta(seconds=25)
+SOON = NOON + timedelta(seconds=30)
+FOR_IDLE = Ending(EndCause.IDLE, "ana")
+
+# So many seconds after the sample before; whether it shows no use.
+samples = st.lists(st.tuples(st.floats(-5.0, 40.0), st.sampled_from([True, True, True, True, False])), max_size=120)
+
+
+@given(samples, st.floats(1.0, 300.0))
+def test_an_active_lease_never_counts_as_idle(steps: list[tuple[float, bool]], after_s: float) -> None:
+    """Whenever it counts as idle, every sample of the last `idle_after` showed no use, and none was missing."""
+    at, unused, taken = NOON, None, []
+    for passed_s, is_unused in steps:
+        at += timedelta(seconds=passed_s)
+        unused = sampled(unused, is_unused, at, GAP)
+        taken.append((at, is_unused))
+        if not is_idle(unused, timedelta(seconds=after_s)):
+            continue
+        assert unused is not None
+        assert unused.until == at
+        recent: list[datetime] = []
+        for moment, shows_none in reversed(taken):
+            assert shows_none
+            assert not recent or timedelta(0) <= recent[-1] - moment <= GAP
+            recent.append(moment)
+            if at - moment >= timedelta(seconds=after_s):
+                break
+        assert recent[0] - recent[-1] >= timedelta(seconds=after_s)
+
+
+def test_a_lease_is_idle_once_it_was_unused_for_long_enough() -> None:
+    unused = None
+    for second in range(0, 901, 10):
+        assert not is_idle(unused, AFTER)
+        unused = sampled(unused, True, NOON + timedelta(seconds=second), GAP)
+    assert is_idle(unused, AFTER)
+    assert not is_idle(sampled(unused, False, NOON, GAP), AFTER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"state": LeaseState.GRANTING}, "it is granting"),
+        ({"state": LeaseState.RELEASING}, "it is releasing"),
+        ({"notice": Notice(1, "", NOON, SOON), "ending": Ending(EndCause.LENDER, "grid")}, "it is being reclaimed"),
+        ({"programs": (Program("p", "train.py", SOON),)}, "a program is inside"),
+        ({"purpose": Purpose.RUN}, "a program is inside"),
+        ({"programs": (Program("p", "it was silent for long", NOON),)}, None),
+        ({"notice": Notice(1, "", NOON, SOON), "ending": FOR_IDLE}, None),
+    ],
+)
+def test_a_lease_with_a_program_inside_or_on_its_way_out_is_in_use(changes: dict[str, object], why: str | None) -> None:
+    assert why_never_idle(lease(**changes), NOON) == why
+
+
+# -- a reservation that is occupied ------------------------------------------------------------------------------
+
+HOLDER = Occupant(7, (1,))
+
+
+def gpu(utilisation: float | None) -> GpuReading:
+    return GpuReading(0, "GPU-1", "H200", utilisation, 140 * GB, 100 * GB)
+
+
+def measured(*gpus: float | None, **workers: float) -> NodeSnapshot:
+    """`_7=0.5`: the worker with pid 7 used half a core."""
+    used = tuple(WorkerUse(int(pid.removeprefix("_")), cores) for pid, cores in workers.items())
+    found = reading(*map(gpu, gpus))
+    return snapshot(node(gpus=2), measured=type(found)(found.host, found.own, found.gpus, None, used))
+
+
+def test_a_gpu_that_computes_nothing_for_a_process_that_waits_is_unused() -> None:
+    assert why_occupied([HOLDER], [HOLDER], measured(0.9, 0.0, _7=0.01, _8=1.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "seen", "why"),
+    [
+        ([HOLDER], [HOLDER], measured(0.0, 0.3, _7=0.0), "GPU 1 is busy"),
+        ([HOLDER], [HOLDER], measured(0.0, None, _7=0.0), "GPU 1 is busy"),
+        ([HOLDER], [HOLDER], measured(0.0, _7=0.0), "GPU 1 is busy"),
+        ([HOLDER], [HOLDER], measured(0.0, 0.0, _7=0.4), "process 7 is busy"),
+        ([HOLDER], [HOLDER], measured(0.0, 0.0, _8=0.0), "process 7 is busy"),
+        ([HOLDER], [], measured(0.0, 0.0, _7=0.0), "process 7 began there"),
+        ([HOLDER], [Occupant(7, (0,))], measured(0.0, 0.0, _7=0.0), "process 7 began there"),
+        ([HOLDER, Occupant(8)], [HOLDER, Occupant(8)], measured(0.0, 0.0, _7=0.0, _8=0.9), "process 8 is busy"),
+        ([], [], measured(0.0, 0.0), "a process that is not known holds a part of it"),
+        ([HOLDER], [HOLDER], None, "its node has no recent measurement"),
+        ([HOLDER], [HOLDER], snapshot(node(), measured=None), "its node has no recent measurement"),
+        ([HOLDER], [HOLDER], snapshot(node(), stale=True), "its node has no recent measurement"),
+    ],
+)
+def test_what_is_busy_or_not_known_is_in_use(
+    now: list[Occupant], before: list[Occupant], seen: NodeSnapshot | None, why: str
+) -> None:
+    assert why_occupied(now, before, seen) == why
+
+
+# -- a transfer --------------------------------------------------------------------------------------------------
+
+OWN = amounts(cpu=4, memory=16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "used", "own_cpu", "own_memory", "why"),
+    [
+        ("cpu", amounts(cpu=4), 0.5, 2, ""),
+        ("cpu", amounts(cpu=4.5), 0.5, 2, "gpu-master has given out 4.5 CPUs, more than its own 4 CPUs"),
+        ("cpu", amounts(cpu=1), 4.6, 2, "gpu-master uses 4.6 CPUs, more than its own 4 CPUs"),
+        ("memory", amounts(cpu=9, memory=2), 9.0, 8, ""),
+        ("memory", amounts(), 0.5, 17, "gpu-master uses 17 GB of memory, more than its own 16 GB of memory"),
+        ("cpu", None, 0.5, 2, "its target has no recent measurement"),
+    ],
+)
+def test_a_transfer_is_unused_while_its_target_needs_no_more_than_its_own(
+    kind: str, used: ResourceVector | None, own_cpu: float, own_memory: int, why: str
+) -> None:
+    seen = snapshot(node("gpu-master"), measured=reading(own_cpu=own_cpu, own_memory=own_memory * GB))
+    assert why_borrowed(lease(kind=kind), used, OWN, seen) == why
+
+
+def test_a_transfer_to_a_node_with_a_silent_probe_is_in_use() -> None:
+    assert why_borrowed(lease(), amounts(cpu=0), OWN, snapshot(node("gpu-master"), stale=True))
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("until", "ending", "is_taken"),
+    [
+        (SOON, FOR_IDLE, True),
+        (SOON - timedelta(seconds=1), FOR_IDLE, False),
+        (SOON, Ending(EndCause.PREEMPTED, "ana"), False),
+    ],
+)
+def test_an_idle_lease_is_taken_only_when_a_sample_from_after_the_deadline_shows_no_use(
+    until: datetime, ending: Ending, is_taken: bool
+) -> None:
+    asked = reservation(notice=Notice(1, "", NOON, SOON), ending=ending)
+    unused = Unused(NOON - AFTER, until)
+    assert is_due(asked, unused, AFTER) is is_taken
+    assert not is_due(asked, None, AFTER)
+    assert not is_due(asked, Unused(NOON, until), AFTER)

@@ -1,0 +1,37 @@
+"""Nodes with a GPU whose driver is not real: the C program `fake_driver.c`, which reports a busy device on request.
+
+A module imports the two fixtures, and `ENV` for the cluster that it asks for.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_FOLDER: Final = Path(tempfile.gettempdir()) / f"grid-fake-driver-{os.getpid()}"
+BUSY: Final = _FOLDER / "busy"
+"""While this file exists, the device is busy."""
+ENV: Final = {"LD_LIBRARY_PATH": str(_FOLDER), "FAKE_GPU_BUSY": str(BUSY)}
+needs_a_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="the driver is made with a C compiler")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def driver() -> Iterator[None]:
+    """Made before the cluster that uses it starts."""
+    _FOLDER.mkdir(exist_ok=True)
+    made, source = _FOLDER / "libnvidia-ml.so.1", Path(__file__).with_name("fake_driver.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(made), str(source)], check=True, timeout=60)
+    yield
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The device is idle again after each test."""
+    yield
+    BUSY.unlink(missing_ok=True)
