@@ -117,6 +117,20 @@ def test_a_damaged_file_gives_way_to_the_previous_one_and_its_changes(quick: Boo
     assert (found.came_from, found.leases) == ("previous", (a_lease("b2"),))
 
 
+@pytest.mark.parametrize("damage", ["damaged", "a folder"])
+def test_changes_to_a_file_that_is_lost_continue_the_previous_one(
+    quick: BoostFile, a_lease: Any, lab: Lab, damage: str
+) -> None:
+    """So a boost outlives the file also in the moment before the file has caught up with its changes."""
+    quick = BoostFile(quick.path, appends=True)  # also if the writer has just started
+    quick.save((a_lease("b1"), a_lease("b2")), lab)
+    quick.save((a_lease("b2"), a_lease("b3")), lab, quickly=True)
+    quick.path.unlink()
+    quick.path.mkdir() if damage == "a folder" else quick.path.write_bytes(b"{")
+    found = BoostFile(quick.path).load_previous()
+    assert (found.came_from, found.leases) == ("previous", (a_lease("b2"), a_lease("b3")))
+
+
 @pytest.mark.parametrize("step", ["write", "fdatasync"])
 def test_a_disk_that_refuses_a_line_gets_the_file_instead(
     quick: BoostFile, a_lease: Any, lab: Lab, monkeypatch: pytest.MonkeyPatch, step: str

@@ -24,7 +24,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -89,6 +89,8 @@ class Loaded:
     cluster: ClusterIdentity | None
     problems: tuple[str, ...]
     came_from: Literal["file", "previous", "nothing"]
+    mark: str | None = field(default=None, compare=False)
+    """The version's mark, without the changes that continue it."""
 
 
 class BoostFile:
@@ -110,6 +112,8 @@ class BoostFile:
         self._entries: dict[str, tuple[Lease, bytes]] = {}
         self._saved = b""
         """The end of the file, with its checksum, as it was last saved or loaded."""
+        self._mark: str | None = None
+        """The mark of the file as it was last saved or loaded."""
         self._loaded = False
         self._there = False
         self._unreadable: dict[Path, Path] = {}
@@ -221,7 +225,7 @@ class BoostFile:
             fault_point(Point.STORE_RENAMED)
             if mark is not None:
                 with suppress(OSError):  # without it, every save writes the file
-                    self._changes.begin(mark)
+                    self._changes.begin(mark, self._mark)
             sync_folder(self.path.parent)
             fault_point(Point.STORE_DURABLE)
         except OSError as error:
@@ -232,7 +236,7 @@ class BoostFile:
         finally:
             with suppress(OSError):
                 self._new.unlink(missing_ok=True)
-        self._saved, self._version = text[1], (stamp(self.path), cluster)
+        self._saved, self._version, self._mark = text[1], (stamp(self.path), cluster), mark
         if removal_known:
             self._removed = self._removal_known = False
 
@@ -287,7 +291,7 @@ class BoostFile:
             return Loaded((), None, (), "nothing")
         try:
             loaded = self._with_changes(data, self.path, "file")
-            self._saved = b"".join(data.rpartition(_BEFORE_CHECKSUM)[1:])
+            self._mark, self._saved = loaded.mark, b"".join(data.rpartition(_BEFORE_CHECKSUM)[1:])
             if loaded.problems:
                 self._unreadable[self._changes.path] = name_aside(self._changes.path)
             return loaded
@@ -307,19 +311,25 @@ class BoostFile:
         return Loaded((), None, (problem,), "nothing")
 
     def _with_changes(self, data: bytes, path: Path, came_from: Literal["file", "previous"]) -> Loaded:
-        """The content of one of the two files, with the changes that continue it."""
+        """The content of one of the two files, with the changes that continue it.
+
+        `.previous` stands in for the file, so what continues the file continues it, too.
+        """
         leases, cluster, mark = _parse(data, path)
         if mark is None:
             return Loaded(leases, cluster, (), came_from)
         if came_from == "file":
             changes, damage = changes_of(mark, (self._changes.path,))
         else:  # a crash may have come before its changes file had its final name
-            changes, damage = changes_of(mark, (self._changes.path, self._changes.previous), strict=False)
+            files = (self._changes.path, self._changes.previous)
+            changes, damage = changes_of(mark, files, strict=False)
+            later, damage_later = changes_of(mark, files[:1], by="after", strict=False)
+            changes, damage = (*changes, *later), damage or damage_later
         known = {lease.id: lease for lease in leases}
         for change in changes:
             known = {id_: lease for id_, lease in known.items() if id_ not in change.ended}
             known |= {lease.id: lease for lease in map(decode_lease, change.boosts)}
-        return Loaded(tuple(known.values()), cluster, () if damage is None else (damage,), came_from)
+        return Loaded(tuple(known.values()), cluster, () if damage is None else (damage,), came_from, mark)
 
 
 def _entry(lease: Lease) -> bytes:

@@ -1,10 +1,12 @@
 """The changes to the boost file since it was last written as a whole: one line for each change, append-only.
 
-    {"of": "8f0c...", "number": 1, "boosts": [{"id": "...", ...}], "ended": ["..."], "checksum": "sha256:..."}
+    {"of": "8f0c...", "after": "51d2...", "number": 1, "boosts": [{"id": "...", ...}], "ended": ["..."],
+     "checksum": "sha256:..."}
 
 Appending a line takes one synced write, where replacing the boost file takes two, and a rename. `of` is the mark of the
 version of the boost file that the line continues: each version has a mark of its own, so no line ever counts for
-another one. A line counts as a whole or not at all, and only after all lines with lower numbers.
+another one. `after` is the mark of the version before, the boost file's `.previous`: if the version itself is lost, its
+lines still continue that one. A line counts as a whole or not at all, and only after all lines with lower numbers.
 """
 
 import hashlib
@@ -16,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from distributed_grid.errors import StoreBroken
 from distributed_grid.faults import Point, fault_point
-from distributed_grid.store.durable import bytes_of, record_of, text_in, write_all
+from distributed_grid.store.durable import bytes_of, record_of, write_all
 
 _BEFORE_CHECKSUM: Final = b', "checksum": '
 _LARGEST: Final = 2**20
@@ -51,6 +53,7 @@ class ChangesFile:
         self.path = boosts.with_name(f"{boosts.name}.changes")
         self.previous = boosts.with_name(f"{boosts.name}.previous.changes")
         self._of: str | None = None
+        self._after: str | None = None
         self._number = self._size = 0
 
     @property
@@ -62,13 +65,16 @@ class ChangesFile:
         """Whether lines were appended since `begin`."""
         return self._number > 0
 
-    def begin(self, of: str) -> None:
-        """Begin an empty file for a new version of the boost file. The name is durable after `sync_folder`."""
+    def begin(self, of: str, after: str | None) -> None:
+        """Begin an empty file for a new version of the boost file. The name is durable after `sync_folder`.
+
+        `after`: the mark of the version that is now `.previous`.
+        """
         self.end()
         with suppress(FileNotFoundError):
             self.path.replace(self.previous)
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
-        self._of = of
+        self._of, self._after = of, after
 
     def end(self) -> None:
         """Take no more lines."""
@@ -80,7 +86,8 @@ class ChangesFile:
         `boosts`: each as JSON, in any layout.
         """
         each = b", ".join(b" ".join(map(bytes.strip, boost.split(b"\n"))) for boost in boosts)
-        numbered = f'{{"of": "{self._of}", "number": {self._number + 1}, "boosts": ['.encode()
+        marks = {"of": self._of} if self._after is None else {"of": self._of, "after": self._after}
+        numbered = json.dumps({**marks, "number": self._number + 1})[:-1].encode() + b', "boosts": ['
         body = numbered + each + b'], "ended": ' + json.dumps(list(ended)).encode()
         line = body + _BEFORE_CHECKSUM + json.dumps(_checksum(body)).encode() + b"}\n"
         if self._of is None or self._size + len(line) > _LARGEST:
@@ -114,8 +121,12 @@ class ChangesFile:
         return True
 
 
-def changes_of(of: str, files: Iterable[Path], *, strict: bool = True) -> tuple[tuple[Change, ...], str | None]:
+def changes_of(
+    mark: str, files: Iterable[Path], *, by: Literal["of", "after"] = "of", strict: bool = True
+) -> tuple[tuple[Change, ...], str | None]:
     """The changes to the version of the boost file with this mark, in order, and what is wrong with them, if anything.
+
+    With `by="after"`, the changes to the version that followed the one with this mark.
 
     With `strict`, raises `StoreBroken` for a file that cannot be read; otherwise its changes are missing.
 
@@ -133,7 +144,7 @@ def changes_of(of: str, files: Iterable[Path], *, strict: bool = True) -> tuple[
             continue
         for line in lines:
             try:
-                if (numbered := _change(line, of)) is not None:
+                if (numbered := _change(line, by, mark)) is not None:
                     found[numbered[0]] = numbered[1]
             except ValueError as error:
                 damage = f"a line of {path.name} is damaged ({error}): that change and later ones may be missing"
@@ -141,7 +152,7 @@ def changes_of(of: str, files: Iterable[Path], *, strict: bool = True) -> tuple[
     return in_order, damage
 
 
-def _change(line: bytes, of: str) -> tuple[int, Change] | None:
+def _change(line: bytes, by: str, mark: str) -> tuple[int, Change] | None:
     """A line's number and its change; None if it is of another version. `ValueError` if the line is damaged."""
     found = record_of(line)
     if found.get("checksum") != _checksum(line.rpartition(_BEFORE_CHECKSUM)[0]):
@@ -149,7 +160,7 @@ def _change(line: bytes, of: str) -> tuple[int, Change] | None:
     number, boosts, ended = found.get("number"), found.get("boosts"), found.get("ended")
     if not (isinstance(number, int) and isinstance(boosts, list) and isinstance(ended, list)):
         raise ValueError("it is not a change")
-    if text_in(found, "of") != of:
+    if found.get(by) != mark:
         return None
     return number, Change(tuple(boosts), tuple(map(str, ended)))
 
