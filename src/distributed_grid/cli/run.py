@@ -23,13 +23,19 @@ if TYPE_CHECKING:
     examples=[
         "grid run --cpus 4 -- train_model.py --epochs 3",
         "grid run --gpus 1 --wait 30m -- python -m my_package.train",
+        "grid run --cpus 2..16 -- sweep.py",
         "grid run --nodes 3 --gpus 1 -- train_model.py",
         "grid run --boost 3f2a91c0 -- train_model.py",
         "grid run --detach --cpus 2 -- ./nightly.sh",
     ],
 )
 @click.option("--target", metavar="NODE", type=NODE, help="The node that borrows.  [default: the head]")
-@click.option("--cpus", metavar="N", help="CPUs of the lease.  [default: 1, unless --gpus or --memory is given]")
+@click.option(
+    "--cpus",
+    metavar="N|MIN..MAX",
+    help="CPUs of the lease; 2..16: always 2, and up to 16 while capacity is idle; ..16: only what is idle.  "
+    "[default: 1, unless --gpus or --memory is given]",
+)
 @click.option("--gpus", metavar="N", help="GPUs of the lease. Each brings CPUs along unless --cpus is given.")
 @click.option("--memory", metavar="GB", help="Memory of the lease, in GB.")
 @click.option(

@@ -33,6 +33,7 @@ def boost_card(boost: Boost) -> str:
         f"{bold('Boost')} {boost['boost_id']}  {click.style(boost['state'], fg=STATES.get(boost['state']))}",
         f"  {what} from {lenders(boost)} to {boost['target_node']}, priority {boost['priority']}",
         *(f"    {line}" for line in part_lines(boost)),
+        *_range(boost),
         f"  until {'its work ends' if is_held(boost) else f'{clock(ends_at(boost))} ({distance(ends_at(boost))})'}",
         f"  delivery: {boost['delivery']} ({boost['delivery_reason']})",
         *_companions(boost),
@@ -41,6 +42,23 @@ def boost_card(boost: Boost) -> str:
     if boost["state"] == "active":
         lines += [f"  {line}" for line in _how_to_use(boost, short)]
     return "\n".join(lines)
+
+
+def amount(boost: Boost) -> str:
+    """ "4"; of an elastic boost what it has, and its range: "9 (2..16)"."""
+    if boost["at_most"] is None:
+        return str(boost["amount"])
+    least = "" if not boost["amount"] else f"{boost['amount']:g}"
+    return f"{boost['capacity'].get(boost['resource_type'], 0):g} ({least}..{boost['at_most']:g})"
+
+
+def _range(boost: Boost) -> list[str]:
+    if (most := boost["at_most"]) is None:
+        return []
+    has = quantity(boost["resource_type"], boost["capacity"].get(boost["resource_type"], 0))
+    grown = [f"{part['amount']:g} of {part['source_node']}" for part in boost["grown"]]
+    more = f" ({', '.join(grown)} while no request waits for it)" if grown else ""
+    return [f"  elastic: has {has}{more}, at most {most:g}"]
 
 
 def lenders(boost: Boost) -> str:
@@ -173,7 +191,7 @@ def boost_rows(boosts: Sequence[Boost], canvas: Canvas) -> list[str]:
             "source": Column.of("Source", [_sources(boost) for boost in boosts]),
             "target": Column.of("Target", of("target_node")),
             "type": Column.of("Type", of("resource_type")),
-            "amount": Column.of("Amount", of("amount"), right=True),
+            "amount": Column.of("Amount", [amount(boost) for boost in boosts], right=True),
             "delivery": Column.of("Delivery", of("delivery")),
             "state": Column.of("State", of("state")),
             "owner": Column.of("Owner", of("requester")),

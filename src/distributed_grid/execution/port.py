@@ -90,6 +90,14 @@ class Group:
         return number <= len(self.bundles) and self.bundles[number - 1] is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What a group has on a node beside its bundles."""
+
+    has: ResourceVector
+    in_use: ResourceVector
+
+
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
     """The first holders that together hold at least `units`."""
     chosen: list[Holder] = []
@@ -148,6 +156,22 @@ class Mechanism(Protocol):
 
     def occupants(self, raylet: Raylet) -> Mapping[str, tuple[Occupant, ...]] | None:
         """By group: the processes that hold a part of it on that node; None if the node does not answer."""
+        ...
+
+    def extend(self, raylet: Raylet, group_id: str, more: ResourceVector) -> ResourceVector:
+        """Let the group have so much on this node beside its bundles; nothing, to end that. What it has now: more than
+        was asked, while work still uses it.
+
+        The caller reserves that capacity in another group. Raises `RayletGone` or `RayletSilent`.
+        """
+        ...
+
+    def extensions(self, seen: NodeView) -> Mapping[str, Extension]:
+        """By group: what groups have on a node beside their bundles."""
+        ...
+
+    def holders_in_extension(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
+        """The work that uses what the group has on this node beside its bundles; the work to end first comes first."""
         ...
 
     def cancel_tasks(self, group_id: str) -> int:

@@ -4,7 +4,7 @@ Ray's public state API needs the dashboard and lags by a second; raylets and wor
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -197,10 +197,23 @@ def holders_of(raylet: Raylet, kind: str, gcs_address: str) -> tuple[Holder, ...
     Tasks come before actors (Ray retries tasks), and the youngest come first.
     """
     busy = [worker for worker in workers_on(raylet) if _held(worker)[kind] > 0 and not worker.is_driver]
-    if not busy:
+    return _first_to_end_first(busy, _held, gcs_address)
+
+
+def holders_in_bundle(raylet: Raylet, group_id: str, number: int, gcs_address: str) -> tuple[Holder, ...]:
+    """The same for one bundle of a placement group, with what each holds of the group."""
+    mark = f"_group_{number}_{group_id}"
+    busy = [worker for worker in workers_on(raylet) if any(name.endswith(mark) for name in worker.holds)]
+    return _first_to_end_first(busy, lambda worker: held_in_group(worker.holds, group_id), gcs_address)
+
+
+def _first_to_end_first(
+    workers: Sequence[Worker], held: Callable[[Worker], ResourceVector], gcs_address: str
+) -> tuple[Holder, ...]:
+    if not workers:
         return ()
     known = running_since(gcs_address)
-    found = [_holder(worker, known, _held(worker)) for worker in busy]
+    found = [_holder(worker, known, held(worker)) for worker in workers]
     return tuple(sorted(found, key=lambda h: (h.is_actor, -(h.since_ms if h.since_ms is not None else 2**62), h.pid)))
 
 

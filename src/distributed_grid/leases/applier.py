@@ -7,15 +7,26 @@ from itertools import chain
 from typing import Final
 
 from distributed_grid import threads
+from distributed_grid.decide.leases.elastic import growth_of
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.errors import GridError, Unavailable
 from distributed_grid.execution.capacity import Capacity, Convergence
-from distributed_grid.execution.port import Cluster, Group, Holder, Mechanism, NodeView, youngest_covering
+from distributed_grid.execution.port import (
+    Cluster,
+    Extension,
+    Group,
+    Holder,
+    Mechanism,
+    NodeView,
+    RayletGone,
+    RayletSilent,
+    youngest_covering,
+)
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.ledger import Ledger
-from distributed_grid.model.leases import Delivery, Lease
+from distributed_grid.model.leases import Delivery, Lease, LeaseState
 from distributed_grid.model.nodes import NodeName
-from distributed_grid.model.resources import CPU, ResourceVector, scale
+from distributed_grid.model.resources import CPU, ResourceVector, scale, total
 from distributed_grid.model.roles.runs import RunId
 from distributed_grid.monitoring.observer import Observer
 
@@ -23,6 +34,7 @@ from distributed_grid.monitoring.observer import Observer
 GROUP_S: Final = 2
 _SWEEP_AFTER_S: Final = 0.05
 _STEADY_TRIES: Final = 3
+_VIEW_S: Final = 1.0
 
 
 class Applier:
@@ -38,6 +50,8 @@ class Applier:
         self._reached: Mapping[NodeName, ResourceVector] = {}
         """Every node's total, as of the last round."""
         self._rounds = threads.GroupCommit(self._converge, ledger.parts, threads.ENGINE)
+        self._extending = asyncio.Lock()
+        """Held while what a group has beside its bundles changes."""
         self._gated: set[NodeName] = set()
         self._sweeps: set[asyncio.Task[None]] = set()
 
@@ -190,6 +204,68 @@ class Applier:
         mechanism, group = self._cluster.mechanisms[lease.delivery], lease.held_by
         asked = (threads.ENGINE.run(mechanism.is_idle, raylet, group) for raylet in raylets)
         return all(await asyncio.gather(*asked))
+
+    # -- elastic leases --------------------------------------------------------------------------------------
+
+    async def extend(self, whole: Lease, source: NodeName) -> ResourceVector | None:
+        """Let the group of an elastic lease have on one node what its growth there reserves: more than before, or
+        less. What it has there now: more than that, while work still uses what is being returned; None if the node does
+        not answer."""
+        raylet = self._observer.naming.raylets.get(source)
+        if raylet is None or whole.held_by is None:
+            return None
+        async with self._extending:
+            growth = [lease for lease in growth_of(whole, self._ledger) if lease.source == source]
+            more = total([lease.resources for lease in growth if lease.state is LeaseState.ACTIVE])
+            return await self._extend(whole.delivery, raylet, whole.held_by, more)
+
+    async def _extend(
+        self, delivery: Delivery, raylet: Raylet, group: str, more: ResourceVector
+    ) -> ResourceVector | None:
+        try:
+            return await threads.ENGINE.run(self._cluster.mechanisms[delivery].extend, raylet, group, more)
+        except (RayletGone, RayletSilent):
+            return None
+
+    async def extensions(self) -> dict[tuple[NodeName, str], Extension]:
+        """By node and group: what groups have there beside their bundles."""
+        view = await threads.ENGINE.run(self._cluster.view, _VIEW_S)
+        names = {raylet.node_id: name for name, raylet in self._observer.naming.raylets.items()}
+        return {
+            (names[node_id], group): extension
+            for node_id, seen in view.items()
+            if node_id in names
+            for mechanism in self._cluster.mechanisms.values()
+            for group, extension in mechanism.extensions(seen).items()
+        }
+
+    async def end_extension(self, source: NodeName, group: str) -> None:
+        """End what a group that belongs to no lease has on a node, with the work there."""
+        raylet = self._observer.naming.raylets.get(source)
+        if raylet is None:
+            return
+        async with self._extending:
+            for delivery, mechanism in self._cluster.mechanisms.items():
+                left = await threads.ENGINE.run(mechanism.holders_in_extension, raylet, group)
+                if left:
+                    await threads.ENGINE.run(self._cluster.kill, raylet.node_id, left)
+                await self._extend(delivery, raylet, group, ResourceVector())
+
+    async def holders_in_extension(self, whole: Lease, source: NodeName) -> tuple[Holder, ...]:
+        """The work that uses the growth of an elastic lease on a node; the work to end first comes first."""
+        raylet = self._observer.naming.raylets.get(source)
+        if raylet is None or whole.held_by is None:
+            return ()
+        mechanism = self._cluster.mechanisms[whole.delivery]
+        return await threads.ENGINE.run(mechanism.holders_in_extension, raylet, whole.held_by)
+
+    async def kill(self, source: NodeName, victims: tuple[Holder, ...]) -> None:
+        """End work on a node; Ray retries tasks elsewhere."""
+        raylet = self._observer.naming.raylets.get(source)
+        if raylet is not None and victims:
+            await threads.ENGINE.run(self._cluster.kill, raylet.node_id, victims)
+
+    # -- work in leases --------------------------------------------------------------------------------------
 
     async def holders(self, lease: Lease) -> tuple[Holder, ...]:
         """The work that uses this lease's capacity; the work to end first comes first."""

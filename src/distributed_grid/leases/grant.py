@@ -20,6 +20,7 @@ from distributed_grid.decide.queue.answers import considered
 from distributed_grid.errors import NoCapacity, UnknownResource
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases.applier import GROUP_S
+from distributed_grid.leases.elastic import growth_began
 from distributed_grid.leases.rules import rules_for
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import considered_dicts
@@ -220,6 +221,8 @@ async def deliver(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> Lea
             who=active.requester,
             considered=p.reasons.get(active.id, []),
         )
+        if active.grows:
+            await growth_began(p, active)
     return join_if_due(p, active)
 
 

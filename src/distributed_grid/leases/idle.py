@@ -117,6 +117,8 @@ class IdleLeases:
         before, self._unused = self._unused, {}
         changed = False
         for lease in p.ledger:
+            if lease.grows:
+                continue  # it is taken whenever a request waits
             why, at = self._sample(lease, seen)
             unused = sampled(before.get(lease.id), not why, at, self._longest_gap)
             self._unused[lease.id] = unused

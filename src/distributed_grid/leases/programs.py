@@ -39,7 +39,8 @@ def work_in(p: EngineContext, lease: Lease, job_ids: tuple[str, ...]) -> Work:
     group = _group_of(lease)
     if len(job_ids) > _MOST_JOBS or not all(map(_JOB.fullmatch, job_ids)):
         raise InvalidRequest(f"A Ray job's id has eight hexadecimal digits, and at most {_MOST_JOBS} are looked up")
-    raylets = filter(None, map(p.observer.naming.raylets.get, lease.sources))
+    nodes = dict.fromkeys((*lease.sources, *(share.source for share in lease.grown)))
+    raylets = filter(None, map(p.observer.naming.raylets.get, nodes))
     used = sum(p.cluster.cpus_in_use(raylet, group) for raylet in raylets)
     return together((p.cluster.work_of_job(job_id, group) for job_id in job_ids), used)
 

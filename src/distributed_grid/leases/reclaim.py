@@ -40,7 +40,7 @@ def why_it_yields(victim: Lease, waiting: Waiting, reason: str, now: datetime) -
         wants += f" (window {waiting.occurrence.window})"
         is_for_window = victim.priority.rank <= ask.priority.rank  # it yields even if it is used again
     claimant = Claimant(waiting.id, ask.requester, ask.team, ask.priority, wants)
-    if victim.idle is not None and victim.yields_as_idle and not is_for_window:
+    if victim.idle is not None and victim.yields_as_idle and not victim.grows and not is_for_window:
         unused = f"it has not been used for {span((now - victim.idle.since).total_seconds())}"
         return unused, Ending(EndCause.IDLE, ask.requester or "grid", claimant)
     return reason, Ending(EndCause.PREEMPTED, ask.requester or "grid", claimant)

@@ -12,6 +12,7 @@ from distributed_grid.decide.leases.lifecycle import is_expired, is_gone, is_los
 from distributed_grid.errors import StoreBroken
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.execution.port import Group, holders_in_words
+from distributed_grid.leases.elastic import ElasticLeases
 from distributed_grid.leases.grant import deliver, join_if_due, leave_off, lose_part
 from distributed_grid.leases.notices import Notices
 from distributed_grid.leases.programs import PrivateClusters
@@ -121,6 +122,7 @@ class Reconciler:
         self.recovery = recovery or Recovery(parts)
         self._notices = Notices(parts)
         self._private_clusters = PrivateClusters(parts)
+        self._elastic = ElasticLeases(parts)
         self._began = parts.now()
         self._seen: set[NodeName] = set()
         self._absent_since: dict[NodeName, datetime] = {}
@@ -199,9 +201,10 @@ class Reconciler:
             await self._end_orphaned()
             await self._clear_lost_runs()
             await p.applier.clear_gates()
+        growth_changed = self._elastic.turn()
         await self._end_expired()
         due = take_what_is_due(p)
-        if reclaim_from_cordoned(p) or due:
+        if reclaim_from_cordoned(p) or due or growth_changed:
             await p.try_commit()
         await self._notices.deliver()
         if full:
@@ -213,6 +216,7 @@ class Reconciler:
             self._warn_before_expiry()
             await self._finish_grants()
             await repair_reservations(p)
+            await self._elastic.settle()
         elif self.recovery.holds:
             return
         await self._drain(full)

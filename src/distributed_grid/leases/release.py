@@ -13,6 +13,7 @@ from distributed_grid.errors import InvalidAmount, Refused
 from distributed_grid.execution.capacity import Convergence
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.leases import grant
+from distributed_grid.leases.elastic import end_all_growth, is_growth_given_back
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.model.endings import EndCause, Ending, what_happens_then
@@ -149,8 +150,14 @@ async def try_finish(
 
 
 async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bool:
+    if lease.elastic is not None and not await end_all_growth(p, lease):
+        return False
     if lease.held_by is None:
         return True
+    if lease.grows:
+        if is_back := await is_growth_given_back(p, lease):
+            await p.applier.remove_group(lease.delivery, lease.held_by, in_use=False)
+        return is_back
     now = p.now()
     holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
     match group_end(lease, now, is_in_use=bool(holders)):

@@ -194,6 +194,8 @@ class EngineContext:
         self.changed = asyncio.Event()
         self.news_for_the_queue = asyncio.Event()
         self.news_for_the_scheduler = asyncio.Event()
+        self.extended = True
+        """Whether a group may have something beside its bundles; unknown at first."""
         self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
         self._store = threads.GroupCommit(self._save, self.ledger.snapshot)

@@ -15,7 +15,7 @@ import orjson
 from distributed_grid.decide.queue.answers import NodeReason, Outlook
 from distributed_grid.decide.queue.preemption import Preemption
 from distributed_grid.model.endings import ending_dict
-from distributed_grid.model.leases import SHOWN, Lease, LeaseState, Purpose
+from distributed_grid.model.leases import SHOWN, Lease, LeaseState, Purpose, Share
 from distributed_grid.model.nodes import in_words
 from distributed_grid.model.notices import notice_dict
 from distributed_grid.model.plans import Grant
@@ -94,7 +94,7 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
         "source_node": lease.source,
         "target_node": lease.target,
         "resource_type": lease.kind,
-        "amount": amount_of(lease.kind, lease.units),
+        "amount": 0 if lease.is_cap else amount_of(lease.kind, lease.units),
         "priority": str(lease.priority),
         "delivery": str(lease.delivery),
         "delivery_reason": lease.delivery_reason,
@@ -105,8 +105,11 @@ def boost_dict(lease: Lease, notes: tuple[str, ...] = ()) -> Boost:
         "notice": notice_dict(lease.kind, lease.notice),
         "checkpointed_at": None if lease.checkpointed_at is None else instant(lease.checkpointed_at),
         "idle_since": None if lease.idle is None else instant(lease.idle.since),
-        "resources": lease.resources.to_shown(),
-        "parts": _parts(lease),
+        "resources": {} if lease.is_cap else lease.resources.to_shown(),
+        "at_most": None if lease.elastic is None else amount_of(lease.kind, lease.elastic.most),
+        "capacity": lease.capacity.to_shown(),
+        "grown": _parts(lease.kind, lease.grown),
+        "parts": _parts(lease.kind, lease.shares),
         "ending": ending_of(lease),
         "programs": shortened([program.label for program in lease.programs]),
         "warnings": [*lease.warnings, *notes],
@@ -257,16 +260,16 @@ def _planned_parts(grants: Sequence[Grant]) -> list[BoostPart]:
     ]
 
 
-def _parts(lease: Lease) -> list[BoostPart]:
+def _parts(kind: str, shares: Iterable[Share]) -> list[BoostPart]:
     return [
         {
             "source_node": share.source,
-            "amount": amount_of(lease.kind, share.units),
+            "amount": amount_of(kind, share.units),
             "resources": share.resources.to_shown(),
             "reason": share.reason,
             "bundle": share.bundle,
         }
-        for share in lease.shares
+        for share in shares
     ]
 
 
@@ -294,7 +297,7 @@ def _preemption_dict(preemption: Preemption) -> PlannedPreemption:
         "back_by": instant(preemption.back_by),
         "victims": [
             {
-                "boost_id": victim.whole_id,
+                "boost_id": victim.grows or victim.whole_id,
                 "target_node": victim.target,
                 "resource_type": victim.kind,
                 "amount": amount_of(victim.kind, victim.units),

@@ -90,6 +90,13 @@ class IdleChanged(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class Grown(Change):
+    """An elastic lease has more, or less, beside its least amount."""
+
+    grown: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpointed(Change):
     checkpointed_at: datetime
 
@@ -207,6 +214,7 @@ CHANGES: Final[Mapping[type[Change], Mapping[LeaseState, LeaseState]]] = {
     NoticeGiven: _stays(_ACTIVE),
     NoticeWithdrawn: _stays(_ACTIVE),
     IdleChanged: _stays(_ACTIVE),
+    Grown: _stays(_ACTIVE, _RELEASING, _RECLAIMING, _LOST),
     Checkpointed: _stays(_GRANTING, _INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING, _LOST),
     GraceChanged: _stays(_GRANTING, _INTERRUPTED, _ACTIVE, _RELEASING, _RECLAIMING, _LOST),
     ProgramsChanged: _stays(_ACTIVE, _RELEASING, _RECLAIMING, _LOST),

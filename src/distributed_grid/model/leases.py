@@ -12,7 +12,7 @@ from distributed_grid.model import validators
 from distributed_grid.model.endings import EndCause, Ending, OnGraceEnd
 from distributed_grid.model.nodes import NodeName, in_words
 from distributed_grid.model.policies import AllocationPriority
-from distributed_grid.model.resources import ResourceVector, amount_of, describe, total
+from distributed_grid.model.resources import ResourceVector, amount_of, describe, in_range, scale, total
 from distributed_grid.model.teams import DEFAULT_TEAM
 
 
@@ -196,6 +196,22 @@ and since a renewal takes the place of another change in its round. The controll
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """A lease that grows while capacity is idle, by further leases (`Terms.grows`), and shrinks for other requests."""
+
+    most: int
+    """The most units, growth included."""
+    sources: tuple[NodeName, ...] = ()
+    """The only nodes that may lend the growth; empty: any."""
+    own_too: bool = False
+    """The target may set it aside from its own capacity."""
+
+
+MOST_STEPS: Final = 16
+"""An elastic lease grows in at most so many steps, each a lease that can be returned alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """The terms that a request and its lease have in common.
@@ -217,6 +233,9 @@ class Terms:
     """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
     joins: str = ""
     """The id of the lease that it becomes a part of, to replace a part that was lost."""
+    elastic: Elastic | None = None
+    grows: str = ""
+    """The id of the elastic lease that it adds to. It yields to every request, and ends with that lease."""
 
 
 STATED: Final[Mapping[str, Callable[[Any], object]]] = {
@@ -282,12 +301,38 @@ class Lease(Terms):
     """The programs inside: each is notified, and keeps its place until the deadline."""
     shares: tuple[Share, ...] = ()
     """What each lender lends, if there are several, or were."""
+    grown: tuple[Share, ...] = ()
+    """What an elastic lease has grown by, for each lender. Only in memory: the leases that add to it are on disk."""
     idle: Idle | None = None
     """Set while its work does not use it. Only in memory: after a restart, grid measures anew."""
 
     @property
     def yields_as_idle(self) -> bool:
         return self.idle is not None and self.idle.yields
+
+    @property
+    def yields_to_all(self) -> bool:
+        """Whether any claim takes it: its work does not use it, or it is the growth of an elastic lease."""
+        return self.yields_as_idle or bool(self.grows)
+
+    @property
+    def capacity(self) -> ResourceVector:
+        """What its work has now, with what an elastic lease has grown by."""
+        own = ResourceVector() if self.is_cap else self.resources
+        return total([own, *(share.resources for share in self.grown)])
+
+    @property
+    def is_cap(self) -> bool:
+        """It reserves nothing: all that its work gets is growth."""
+        return self.elastic is not None and self.units == 1
+
+    @property
+    def step(self) -> int:
+        """How many units an elastic lease grows by at a time."""
+        if self.elastic is None:
+            return 0
+        one = scale(self.kind)
+        return max(one, -(-(self.elastic.most - self.units) // (MOST_STEPS * one)) * one)
 
     @property
     def sources(self) -> tuple[NodeName, ...]:
@@ -461,8 +506,15 @@ class Lease(Terms):
         grown = replace(same, units=same.units + more.units, resources=same.resources + more.resources)
         return self._of_shares(tuple(grown if share is same else share for share in own))
 
+    @property
+    def amount(self) -> str:
+        """ "2 CPUs", "2 to 16 CPUs", "up to 16 CPUs"."""
+        if self.elastic is None:
+            return describe(self.kind, self.units)
+        return in_range(self.kind, self.units, self.elastic.most)
+
     def describe(self) -> str:
-        what = describe(self.kind, self.units)
+        what = self.amount
         if len(self.shares) > 1:
             by_lender = Counter[NodeName]()
             for share in self.shares:

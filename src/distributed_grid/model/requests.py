@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from distributed_grid.errors import InvalidAmount, InvalidRequest, SameNode
 from distributed_grid.model.endings import OnGraceEnd
-from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Lease, Purpose, Terms
+from distributed_grid.model.leases import STATED, Cause, Delivery, DeliveryChoice, Elastic, Lease, Purpose, Terms
 from distributed_grid.model.nodes import NodeName
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.resources import (
@@ -17,8 +17,10 @@ from distributed_grid.model.resources import (
     MEMORY,
     amount_of,
     describe,
+    in_range,
     kind_of,
     scale,
+    unit_label,
     units_requested,
     whole,
 )
@@ -91,6 +93,11 @@ class Ask(Terms):
         return self.members > 1 or self.max_sources > 1
 
     @property
+    def is_cap(self) -> bool:
+        """It reserves nothing, and so takes nothing from others."""
+        return self.elastic is not None and self.units == 1
+
+    @property
     def shares_bundles(self) -> bool:
         """Its members on the same node share one bundle: a program places its work by itself, and a larger bundle has
         room for larger tasks."""
@@ -104,7 +111,7 @@ class Ask(Terms):
     def part(self, units: int) -> "Ask":
         """The request for a part of it, from one node. What comes along is divided in proportion."""
         along = tuple((kind, -(-amount * units // self.units)) for kind, amount in self.along)
-        whole = {"max_sources": 1, "members": 1, "layout": Layout.PACK, "places": ()}
+        whole = {"max_sources": 1, "members": 1, "layout": Layout.PACK, "places": (), "elastic": None}
         return replace(self, units=units, along=along, **whole)  # type: ignore[arg-type]
 
     @classmethod
@@ -130,6 +137,9 @@ class Ask(Terms):
     @property
     def amounts(self) -> str:
         """ "2 CPUs, 1 GPU", "3 times 2 CPUs, 1 GPU"."""
+        if self.elastic is not None:
+            first = in_range(self.kind, self.units, self.elastic.most)
+            return ", ".join([first, *(describe(kind, units) for kind, units in self.along)])
         each = ", ".join(describe(kind, units) for kind, units in self.member.asked)
         return each if self.members == 1 else f"{self.members} times {each}"
 
@@ -143,13 +153,27 @@ _KEPT_BY_A_LEASE: Final = sorted(
 def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
     """The request for these amounts for a target, as the API takes it: the first kind leads, the others come along.
 
-    Terms that are None are left open, and are not sent.
+    An amount may be a range: "2..16" has 2 and grows up to 16, "..16" has nothing of its own. Terms that are None are
+    left open, and are not sent.
     """
     (kind, amount), *along = amounts.items()
+    if ranges := [other for other, more in along if _is_range(more)]:
+        raise InvalidRequest(
+            f"A range of {unit_label(ranges[0])} does not go with {unit_label(kind)}",
+            because=["an elastic lease grows by CPUs, and what comes along with them"],
+            try_next="Ask for fixed amounts, or for a range of CPUs without GPUs.",
+        )
+    if _is_range(amount):
+        least, _, most = str(amount).partition("..")
+        amount, terms = least.strip() or "0", {**terms, "at_most": most.strip()}
     body: BoostRequest = {"target_node": target, "resource_type": kind, "amount": amount, **terms}
     if along:
         body["along"] = dict(along)
     return cast("BoostRequest", {key: value for key, value in body.items() if value is not None})
+
+
+def _is_range(amount: object) -> bool:
+    return isinstance(amount, str) and ".." in amount
 
 
 def reservation(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Unpack[BoostOptions]") -> "BoostRequest":
@@ -170,6 +194,11 @@ def on_nodes(
     `nodes`: so many nodes, with these amounts on each of them. `spread`: these amounts together, on as many nodes as
     possible, in single GPUs, or else CPUs. With neither, as few nodes as possible divide them.
     """
+    if (nodes is not None or spread) and any(map(_is_range, amounts.values())):
+        raise InvalidRequest(
+            "A range (MIN..MAX) goes with neither --nodes nor --spread",
+            because=["an elastic lease grows on any node"],
+        )
     if not spread:
         return dict(amounts), {} if nodes is None else {"members": nodes, "layout": str(Layout.STRICT_SPREAD)}
     if nodes is not None:
@@ -198,11 +227,11 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
     match ask.purpose:
         case Purpose.BOOST if not ask.along:
             verb = "grid resource-sharing request" if queued else "grid boost request"
-            what = f"{verb} {ask.target} {ask.kind} {amount_of(ask.kind, ask.units)}"
+            what = f"{verb} {ask.target} {ask.kind} {_amount(ask, ask.kind, ask.units)}"
             is_usual = ask.duration_s == DEFAULT_DURATION_S
         case Purpose.RUN if all(kind in _RUN_OPTIONS for kind, _ in ask.asked) and (how := _laid_out(ask)) is not None:
             each = ask.member if ask.layout is Layout.STRICT_SPREAD else ask
-            amounts = (f" {_RUN_OPTIONS[kind]} {amount_of(kind, units)}" for kind, units in each.asked)
+            amounts = (f" {_RUN_OPTIONS[kind]} {_amount(ask, kind, units)}" for kind, units in each.asked)
             what = f"grid run{how}{''.join(amounts)}"
             is_usual = True  # the run renews its lease
         case _:
@@ -219,6 +248,13 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
     named = [("--source", source) for source in ask.sources]
     given = [f"{option} {value}" for option, value in (*named, *options.items()) if value is not None]
     return " ".join([what, *given])
+
+
+def _amount(ask: Ask, kind: str, units: int) -> str:
+    """ "2", "2..16", "..16", as commands take it."""
+    if ask.elastic is None or kind != ask.kind:
+        return str(amount_of(kind, units))
+    return f"{'' if ask.is_cap else amount_of(kind, units)}..{amount_of(kind, ask.elastic.most)}"
 
 
 def _laid_out(ask: Ask) -> str | None:
@@ -252,7 +288,7 @@ def make_ask(
     target, sources, said = body["target_node"], _sources(body), body.get("delivery")
     delivery = None if said is None else str(one_of("delivery", DeliveryChoice, said))
     kind = kind_of(body["resource_type"])
-    units = units_requested(kind, body["amount"])
+    units, most = _units_and_most(kind, body)
     own_too = body.get("own_too", False)
     is_own = own_too and sources == (target,)  # a node's own part of a device is not lent to another node
     if kind == GPU and not fractional_gpus and not is_own and not whole(kind, units):
@@ -274,6 +310,8 @@ def make_ask(
             "Several kinds together cannot be transferred",
             try_next="Use --delivery reserve, or request each kind separately.",
         )
+    if most:
+        _check_elastic(body, kind, units, moves_totals=moves_totals, has_along=bool(more))
     if target in sources and not own_too:
         raise SameNode(f"{target} cannot lend to itself", try_next="Leave --source out, or name another node.")
     if moves_totals and kind == GPU:
@@ -300,9 +338,46 @@ def make_ask(
         team=team or DEFAULT_TEAM,
         idempotency_key=idempotency_key,
         reclaim_hook=reclaim_hook,
+        elastic=Elastic(most, sources, own_too) if most else None,
         **_stated(body),
     )
     return ask.times(members, one_of("layout", Layout, body.get("layout") or Layout.PACK))
+
+
+def _units_and_most(kind: str, body: "RequestedBoost") -> tuple[int, int]:
+    """The units of a request, and the most that it may grow to; zero: it does not grow."""
+    amount, at_most = body["amount"], body.get("at_most")
+    if at_most is None:
+        return units_requested(kind, amount), 0
+    most = units_requested(kind, at_most)
+    is_cap = amount in (0, "0")
+    units = 1 if is_cap else units_requested(kind, amount)
+    if most <= units:
+        raise InvalidAmount(
+            f"A range must end above its beginning: {amount}..{at_most}",
+            try_next=f"{at_most}..{amount}, or {amount} alone for an amount that does not change.",
+        )
+    return units, most
+
+
+def _check_elastic(body: "RequestedBoost", kind: str, units: int, *, moves_totals: bool, has_along: bool) -> None:
+    """Raise if a lease like this cannot grow."""
+    if kind != CPU:
+        raise InvalidRequest(
+            f"A range is for CPUs, not for {unit_label(kind)}",
+            because=["Ray cannot add GPUs to a placement group"] if kind == GPU else [],
+            try_next="Ask for a fixed amount, and for a range of CPUs in a request without GPUs.",
+        )
+    if moves_totals or body.get("delivery") == DeliveryChoice.AUTO:
+        raise InvalidRequest(
+            "A range is for reservations",
+            because=["the work of an elastic lease runs where the capacity is"],
+            try_next="Use --delivery reserve.",
+        )
+    if body.get("members") is not None:
+        raise InvalidRequest("A range is for one lease, not for one on each of several nodes: it may grow on any node")
+    if has_along and units == 1:
+        raise InvalidRequest("A limit without a reservation (..N) is for one kind; nothing comes along with it")
 
 
 def _members(body: "RequestedBoost") -> int:

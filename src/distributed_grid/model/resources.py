@@ -133,6 +133,11 @@ def amount_of(kind: str, units: int) -> float | int:
     return int(value) if value == int(value) else round(value, 4)
 
 
+def in_range(kind: str, least: int, most: int) -> str:
+    """ "2 to 16 CPUs"; "up to 16 CPUs", where the least is a mere mark of its place."""
+    return f"up to {describe(kind, most)}" if least == 1 else f"{amount_of(kind, least)} to {describe(kind, most)}"
+
+
 def cut_off(kind: str, units: int) -> int:
     """Units truncated to the four digits that people read, so that an offered amount is available."""
     return units * 10_000 // scale(kind) * scale(kind) // 10_000

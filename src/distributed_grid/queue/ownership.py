@@ -49,7 +49,7 @@ def check_room(p: EngineContext, most: CallerLimits, caller: Principal) -> None:
     """Raise `TooManyRequests` if the caller is at its limits, which keep one user from making others' answers grow."""
     if caller.token_id is None:
         return
-    held = sum(lease.requester == caller.name for lease in p.ledger)
+    held = sum(lease.requester == caller.name and not lease.grows for lease in p.ledger)
     waits = sum(each.ask.requester == caller.name for each in p.sharing.waiting.values())
     queued = {each.ask.label for each in p.sharing.waiting.values() if each.is_for_a_task}
     tasks = sum(task.who == caller.name for task in p.sharing.scheduling.waiting if task.id not in queued)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from distributed_grid.decide.leases.elastic import wanted_growth
 from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import ordered
 from distributed_grid.decide.queue.preemption import Preemption, patient_for
 from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
-from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
+from distributed_grid.leases.grant import begin_grant, carry_out, check_names, new_id, refusal
 from distributed_grid.leases.reclaim import reclaim, why_it_yields
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
@@ -207,12 +208,21 @@ class Queue:
     # -- rounds ---------------------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        if self._p.sharing.waiting or self.windows.are_near:
+        if self._p.sharing.waiting or self.windows.are_near or self._wants_growth():
             await self.round()
 
     def _pause(self) -> float | None:
-        pauses = [pause for pause in (self._pause_of_requests(), self.windows.pause_s()) if pause is not None]
-        return min(pauses, default=None)
+        growth_s = _CALM_S if self._wants_growth() else None
+        pauses = [self._pause_of_requests(), self.windows.pause_s(), growth_s]
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    def _wants_growth(self) -> bool:
+        return self.is_open and bool(wanted_growth(self._p.ledger.snapshot()))
+
+    def _growth(self) -> tuple[Waiting, ...]:
+        """The next steps of elastic leases, behind all requests: they are met now or not at all."""
+        p = self._p
+        return tuple(Waiting(new_id(), ask, p.now()) for ask in wanted_growth(p.ledger.snapshot()))
 
     def _pause_of_requests(self) -> float | None:
         waiting = self._p.sharing.waiting.values()
@@ -239,10 +249,10 @@ class Queue:
         if self.tasks is not None:
             self.tasks.refresh(nodes)
         now = p.now()
-        waiting = self.with_windows() if self.is_open else ()
+        waiting = (*self.with_windows(), *self._growth()) if self.is_open else ()
         over = {each.id for each in waiting if each.is_over(now)}  # their refusals name every node
         verdicts = self._plan(waiting, nodes, over)
-        self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts}
+        self._verdicts = {verdict.waiting.id: verdict for verdict in verdicts if not verdict.waiting.ask.grows}
         # There is no await from the look to here: no other request can have taken what the plan found.
         begun = [
             (v.waiting, begin_grant(p, v.grants, nodes, v.waiting.id))

@@ -304,5 +304,7 @@ class BoostService:
         return lease
 
     def boosts(self, target: str | None = None) -> list[Lease]:
-        found = [lease for lease in self._p.ledger if target is None or target in (lease.target, *lease.sources)]
+        """The boosts, and the leases of programs. What an elastic lease has grown by is a part of it."""
+        whole = [lease for lease in self._p.ledger if not lease.grows]
+        found = [lease for lease in whole if target is None or target in (lease.target, *lease.sources)]
         return sorted(found, key=attrgetter("allocated_at", "id"))

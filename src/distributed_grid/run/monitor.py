@@ -22,7 +22,7 @@ from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import CANCELS, ReceivedSignal, Signals, stop_here
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import BoostEnding
+    from distributed_grid.wire.boosts import Boost, BoostEnding
 
 UNATTENDED_S: Final = 5.0
 TYPED_S: Final = 30.0
@@ -108,12 +108,20 @@ class ReclaimMessages:
         self._put({"boost_id": self._lease.id, **reclaim.ending, "ends_in_seconds": round(reclaim.left_s, 3)})
 
     def _put(self, content: Mapping[str, object]) -> None:
-        if self._file is None:
-            return
-        new = self._file.with_suffix(".new")
-        with suppress(OSError):  # the user has seen the message as well
-            new.write_text(json.dumps(content) + "\n")
-            new.replace(self._file)
+        if self._file is not None:
+            _put(self._file, content)
+
+
+def put_capacity(file: Path, boost: Boost) -> None:
+    """Tell the program what its lease has now; the program may watch the file."""
+    _put(file, {"boost_id": boost["boost_id"], "capacity": boost["capacity"], "at_most": boost["at_most"]})
+
+
+def _put(file: Path, content: Mapping[str, object]) -> None:
+    new = file.with_suffix(".new")
+    with suppress(OSError):  # a program that needs it can ask the controller
+        new.write_text(json.dumps(content) + "\n")
+        new.replace(file)
 
 
 def in_words(reclaim: Reclaim, boost_id: str, who: str) -> str:
@@ -139,11 +147,13 @@ class RunMonitor:
         output: RunOutput,
         signals: Signals,
         reclaim_file: Path,
+        capacity_file: Path,
     ) -> None:
         self._driver, self._lease, self._reports, self._output = driver, lease, reports, output
         self._signals = signals
         self._asked: EndRequest | None = None
         self._reclaim = ReclaimMessages(lease, output.say, reclaim_file)
+        self._capacity_file, self._capacity = capacity_file, lease.boost["capacity"]
         self.is_taken = False
 
     @property
@@ -181,6 +191,10 @@ class RunMonitor:
     def _tell_the_news(self) -> None:
         for text in (*self._lease.losses(), *self._reports.news()):
             self._output.say(f"grid: {text}")
+        boost = self._lease.boost
+        if boost["capacity"] != self._capacity:
+            self._capacity = boost["capacity"]
+            put_capacity(self._capacity_file, boost)
 
     def _is_enough(self, received: ReceivedSignal) -> bool:
         """Pass the signal on, unless the program has it. Returns whether this is a second request to end: end now."""

@@ -48,7 +48,7 @@ class Progress:
     def __init__(
         self,
         client: GridClient,
-        boost: Boost,
+        boost: Callable[[], Boost],
         run_id: str,
         is_below: Callable[[int, str], bool],
         reports: Reports,
@@ -56,10 +56,11 @@ class Progress:
         *,
         is_private: bool = False,
     ) -> None:
-        """`is_private`: the run has a private Ray cluster, which the controller cannot see. Then only the time is
-        shown, and every job of the run in the shared cluster is an escape."""
+        """`boost`: the run's boost as last seen, since an elastic one grows and shrinks. `is_private`: the run has a
+        private Ray cluster, which the controller cannot see. Then only the time is shown, and every job of the run in
+        the shared cluster is an escape."""
         self._client = GridClient(client.home, retry_s=0.0)
-        self._boost = boost
+        self._boost, self._boost_id = boost, boost()["boost_id"]
         self._is_private = is_private
         self._run_id, self._is_below, self._reports = run_id, is_below, reports
         self._show = show
@@ -70,7 +71,7 @@ class Progress:
         self._jobs: dict[str, bool] = {}
         """The run's jobs in the shared cluster, and whether the hook keeps each in the lease."""
         self._looked_into: tuple[str, ...] = ()
-        self.cpu_seconds = 0.0
+        self.cpu_seconds = self._held_seconds = 0.0
         self.work: WorkStatus | None = None
         """The work of the run in its lease, if the controller can see it."""
         self.outside: Mapping[str, int] = {}
@@ -98,14 +99,19 @@ class Progress:
         parts = [f"{elapsed:.0f} s"]
         if self.work is not None:
             parts.append(counts(self.work))
+        if self._boost()["at_most"] is not None:
+            parts.append(f"{self._cpus:g} CPUs")
         parts.append(self.used(elapsed))
         return " · ".join(part for part in parts if part)
 
     def used(self, elapsed: float | None = None) -> str:
-        cpus = 0.0 if self._is_private else float(self._boost["resources"].get("cpu", 0))
-        seconds = time.monotonic() - self._began if elapsed is None else elapsed
-        has = round(cpus * seconds)
+        now = time.monotonic() if elapsed is None else self._began + elapsed
+        has = 0 if self._is_private else round(self._held_seconds + self._cpus * max(0.0, now - self._watched_at))
         return f"{self.cpu_seconds:.0f} of {has} CPU seconds used" if has else ""
+
+    @property
+    def _cpus(self) -> float:
+        return float(self._boost()["capacity"].get("cpu", 0))
 
     def _watch(self) -> None:
         began = time.monotonic()
@@ -113,6 +119,7 @@ class Progress:
         now = time.monotonic()
         if self.work is not None:
             self.cpu_seconds += self.work["cpus_in_use"] * (now - self._watched_at)
+        self._held_seconds += self._cpus * (now - self._watched_at)
         self._watched_at = now
         self._pause_s = max(EVERY_S, _ASKING_COSTS * (now - began))
         self._show(self.line())
@@ -130,7 +137,7 @@ class Progress:
     def _look(self) -> None:
         jobs = self.jobs
         try:
-            work = self._client.work_in(self._boost["boost_id"], jobs, self._since)
+            work = self._client.work_in(self._boost_id, jobs, self._since)
         except GridError:
             return
         self._find_jobs(work["drivers"])

@@ -21,7 +21,7 @@ from distributed_grid.model.endings import what_to_do, why_it_ends
 from distributed_grid.model.nodes import in_words
 from distributed_grid.run.driver import Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted, amounts_by_node, lenders_of
-from distributed_grid.run.monitor import RunMonitor, RunOutput
+from distributed_grid.run.monitor import RunMonitor, RunOutput, put_capacity
 from distributed_grid.run.progress import Progress, counts
 from distributed_grid.run.records import Run, RunChanges, Runs, State
 from distributed_grid.run.reports import Reports
@@ -143,20 +143,23 @@ class Wrapper:
                 self._client, lease.boost, report, run_id=self._run.id, allow_escapes=self._run.allow_escapes
             )
         environment["GRID_RECLAIM_FILE"] = str(reclaim)
+        capacity = Path(self._run.folder) / "capacity.json"
+        environment["GRID_CAPACITY_FILE"] = str(capacity)
+        put_capacity(capacity, lease.boost)
         try:
             with signals.while_the_program_runs():
                 driver = Driver(self._command, environment, output)
                 self._note(state="running")
                 progress = Progress(
                     self._client,
-                    lease.boost,
+                    lambda: lease.boost,
                     self._run.id,
                     driver.is_above,
                     reports,
                     self._output.status,
                     is_private=cluster is not None,
                 )
-                monitor = RunMonitor(driver, lease, reports, self._output, signals, reclaim)
+                monitor = RunMonitor(driver, lease, reports, self._output, signals, reclaim, capacity)
                 try:
                     code = monitor.until_it_ends()
                 finally:

@@ -47,10 +47,12 @@ LOOK_EVERY_S: Final = 0.5
 Given = float | bool | None
 """The part that a callback gives up: an amount; True or None for all of it; False for nothing: it is taken later."""
 OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
+OnCapacity = Callable[[dict[str, float]], Awaitable[None] | None]
+"""Called with what the work of an elastic boost has now, by kind."""
 
 
 class ReclaimWatch:
-    """Polls for reclaim notices, only while a boost has a callback.
+    """Polls for reclaim notices and changes of capacity, only while a boost has a callback.
 
     It ends after the last callback. When its manager closes it is cancelled, even while the controller does not answer.
     """
@@ -58,20 +60,24 @@ class ReclaimWatch:
     def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
         self._ready = ready
         self._every_s = every_s
-        self._callbacks: dict[str, OnReclaim] = {}
+        self._callbacks: dict[str, OnReclaim | None] = {}
+        self._on_capacity: dict[str, OnCapacity] = {}
+        self._capacity: dict[str, dict[str, float]] = {}
         self._seen: dict[str, tuple[datetime, float]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
-    def add(self, boost_id: str, callback: OnReclaim) -> None:
+    def add(self, boost_id: str, callback: OnReclaim | None, on_capacity: OnCapacity | None = None) -> None:
         self._callbacks[boost_id] = callback
+        if on_capacity is not None:
+            self._on_capacity[boost_id] = on_capacity
         if self._looking is None or self._looking.done():
             self._loop = Loop("looking for reclaim notices", self._turn, lambda: self._every_s, waits_first=True)
             self._looking = asyncio.create_task(self._loop.run())
 
     def drop(self, boost_id: str) -> None:
-        self._callbacks.pop(boost_id, None)
-        self._seen.pop(boost_id, None)
+        for known in (self._callbacks, self._seen, self._on_capacity, self._capacity):
+            known.pop(boost_id, None)
 
     async def stop(self) -> None:
         """Stop polling. A callback that is under way is cancelled if it is a coroutine."""
@@ -94,6 +100,7 @@ class ReclaimWatch:
             self.drop(boost_id)
         for boost in there.values():
             self._tell(boost)
+            await self._tell_capacity(boost)
 
     async def _each(self, boost_ids: set[str]) -> dict[str, Boost]:
         """The existing boosts among these, queried one by one, since a truncated list does not answer that."""
@@ -113,6 +120,18 @@ class ReclaimWatch:
             answering = asyncio.create_task(self._answer(notice, callback, boost["amount"]))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
+
+    async def _tell_capacity(self, boost: Boost) -> None:
+        callback, has = self._on_capacity.get(boost["boost_id"]), dict(boost["capacity"])
+        if callback is None or self._capacity.get(boost["boost_id"]) == has:
+            return
+        self._capacity[boost["boost_id"]] = has
+        try:
+            answer = callback(has)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception:
+            log.exception("a capacity callback failed", boost=boost["boost_id"])
 
     async def _answer(self, notice: ReclaimNotice, callback: OnReclaim, has: float) -> None:
         """Whatever the callback does or fails to do, what it does not give up is taken at the deadline."""
@@ -146,7 +165,9 @@ class ResourceBoostRequest:
 
     target_node: str
     resource_type: ResourceType | str
-    amount: float
+    amount: float | str
+    """Or a range: "2..16" is a reservation of 2 CPUs that grows up to 16 while capacity is idle, and yields what it
+    grew by to every request; "..16" reserves nothing."""
     priority: AllocationPriority | str = AllocationPriority.NORMAL
     duration_seconds: float | str | None = None
     preferred_source: str | None = None
@@ -179,6 +200,8 @@ class ResourceBoostRequest:
     on_reclaim: OnReclaim | None = None
     """Called instead, in this process, with a `ReclaimNotice`. It returns how much it gives up; None or True is all,
     False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
+    on_capacity: OnCapacity | None = None
+    """Called in the event loop with the capacity of an elastic boost, once and whenever that has changed."""
 
     def body(self) -> BoostRequest:
         """The API's request: every field but those that concern only this process."""
@@ -232,6 +255,12 @@ class ResourceBoost:
     """Since when its work has not used it."""
     resources: dict[str, float] = field(default_factory=dict)
     """All that is lent: what was requested, and what a reservation brings along."""
+    at_most: float | None = None
+    """The most that an elastic boost grows to."""
+    capacity: dict[str, float] = field(default_factory=dict)
+    """What its work has now, including what it has grown by."""
+    grown: tuple[BoostPart, ...] = ()
+    """What it has grown by, for each lender."""
     purpose: str = "boost"
     label: str = ""
     ending: BoostEnding | None = None
@@ -256,6 +285,7 @@ class ResourceBoost:
             "warnings": tuple(data["warnings"]),
             "programs": tuple(data["programs"]),
             "parts": tuple(data["parts"]),
+            "grown": tuple(data["grown"]),
         }
         known = {each.name for each in fields(cls)}
         return cls(**{key: value for key, value in data.items() if key in known} | read)  # type: ignore[arg-type]
@@ -284,8 +314,10 @@ class ResourceBoost:
 
             is_moved = Delivery.named(self.delivery).moves_totals
             return {"label_selector": selector_of(self.target_node if is_moved else self.source_node)} | more
-        from distributed_grid.execution.groups import inside
+        from distributed_grid.execution.groups import inside, inside_elastic
 
+        if self.at_most is not None:
+            return {"scheduling_strategy": inside_elastic(self.placement_group_id, self.at_most)} | more
         numbers = [part["bundle"] for part in self.parts] or [1]
         if bundle not in (None, *numbers):
             raise InvalidRequest(f"Boost {self.boost_id[:8]} has no bundle {bundle}", because=[f"it has {numbers}"])
@@ -338,8 +370,8 @@ class ResourceBoostManager(Connected):
             length = (boost.expires_at - boost.allocated_at).total_seconds()
             renew = partial(self.renew_boost, boost.boost_id)
             self._renewals[boost.boost_id] = kept_in_background(boost.boost_id, length, renew)
-        if request.on_reclaim is not None:
-            self._reclaims.add(boost.boost_id, request.on_reclaim)
+        if request.on_reclaim is not None or request.on_capacity is not None:
+            self._reclaims.add(boost.boost_id, request.on_reclaim, request.on_capacity)
         return boost.boost_id
 
     async def release_boost(

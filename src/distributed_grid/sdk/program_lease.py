@@ -1,5 +1,6 @@
 """`async with grid.lease(cpus=4) as lease:` capacity for one block of a program."""
 
+import inspect
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
@@ -10,7 +11,7 @@ from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import on_nodes
 from distributed_grid.sdk.backend import connect_to_ray, head_of, ray_process
-from distributed_grid.sdk.boosts import OnReclaim, ResourceBoost, ResourceBoostManager, ResourceBoostRequest
+from distributed_grid.sdk.boosts import OnCapacity, OnReclaim, ResourceBoost, ResourceBoostManager, ResourceBoostRequest
 
 __all__ = ["ProgramLease", "lease"]
 
@@ -27,7 +28,7 @@ class ProgramLease:
     def __init__(
         self,
         *,
-        cpus: float | None = None,
+        cpus: float | str | None = None,
         gpus: float | None = None,
         memory: float | None = None,
         nodes: int | None = None,
@@ -40,10 +41,15 @@ class ProgramLease:
         label: str = "",
         grace: float | str | None = None,
         on_reclaim: OnReclaim | None = None,
+        on_capacity: OnCapacity | None = None,
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
     ) -> None:
-        """`memory` is in GB. `nodes`: these amounts on each of so many nodes; 1: all on one node, never divided.
+        """`cpus` may be a range: "2..16" has 2 and grows up to 16 while capacity is idle, and yields what it grew by to
+        every request; "..16" reserves nothing. `capacity` is what it has now, and `on_capacity` is called in the event
+        loop with that, once and whenever it has changed.
+
+        `memory` is in GB. `nodes`: these amounts on each of so many nodes; 1: all on one node, never divided.
         `spread`: the amounts are divided among as many nodes as possible, in whole GPUs or CPUs.
 
         `duration`: how long the lease lasts at a time. It is renewed while this process lives, and ends when Ray
@@ -58,7 +64,8 @@ class ProgramLease:
         self._asked, self._layout = on_nodes(asked, nodes, spread=spread)
         self._target, self._source, self._priority = target, source, priority
         self._duration, self._wait, self._label = duration, wait, label
-        self._grace, self._on_reclaim = grace, on_reclaim
+        self._grace, self._on_reclaim, self._on_capacity = grace, on_reclaim, on_capacity
+        self._capacity: dict[str, float] = {}
         self._given = manager
         self._manager = manager or ResourceBoostManager(cluster_config)
         self._boost: ResourceBoost | None = None
@@ -73,7 +80,7 @@ class ProgramLease:
             ResourceBoostRequest(
                 target,
                 kind,
-                float(amount),
+                amount if isinstance(amount, str) else float(amount),
                 **self._layout,
                 priority=self._priority,
                 duration_seconds=self._duration,
@@ -83,6 +90,7 @@ class ProgramLease:
                 grace_seconds=self._grace,
                 on_grace_end="kill",
                 on_reclaim=self._on_reclaim,
+                on_capacity=self._capacity_changed if ".." in str(amount) else None,
                 auto_renew=True,
                 along={name: float(more) for name, more in others},
                 purpose="run",
@@ -95,7 +103,13 @@ class ProgramLease:
             await self._let_go()
             raise self._manager.last_refusal or NoCapacity("No nodes have sufficient available resources")
         self._boost = await self._manager.get_boost(boost_id)
+        self._capacity = self._boost.capacity
         return self
+
+    async def _capacity_changed(self, capacity: dict[str, float]) -> None:
+        self._capacity = capacity
+        if self._on_capacity is not None and inspect.isawaitable(answer := self._on_capacity(capacity)):
+            await answer
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,6 +130,11 @@ class ProgramLease:
         if self._boost is None:
             raise LeaseLost("The lease is not held", try_next="Use it inside its `async with` block.")
         return self._boost
+
+    @property
+    def capacity(self) -> dict[str, float]:
+        """What the lease has now, by kind, at most a second old; it changes only if `cpus` is a range."""
+        return dict(self._capacity)
 
     @property
     def id(self) -> str:

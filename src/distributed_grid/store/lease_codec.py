@@ -22,8 +22,8 @@ _KEYS: Final = {
     "held_by": "placement_group",
 }
 """Where the key in the file is not the field's name."""
-_NOT_KEPT: Final = frozenset({"idle"})
-"""Only known from measurements of this process."""
+_NOT_KEPT: Final = frozenset({"idle", "grown"})
+"""Only known from measurements of this process, or from other leases."""
 RECLAIMED: Final = "wanted_back"
 """With this key, a lease that is `releasing` is being reclaimed."""
 _FIRST_FIELDS: Final = takewhile(lambda name: name != "notice", (each.name for each in own_first(Lease)))

@@ -19,6 +19,15 @@ class RequestedAmount(TypedDict):
 class RequestedBounds(TypedDict):
     """The bounds of a request, also of one that is only planned."""
 
+    at_most: NotRequired[
+        Annotated[
+            Amount | None,
+            Field(
+                description="It grows up to this while capacity is idle, and yields that to every request; `amount` is "
+                "what it always has, 0 for none. For CPUs; the boost is then reserved"
+            ),
+        ]
+    ]
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="Default 3600")]]
     source_node: NotRequired[Annotated[Name | None, Field(description="The only node that may lend it")]]
@@ -234,6 +243,9 @@ class Boost(BoostTerms):
         str | None, Field(description="Since when its work has not used it; null if it is in use, or that is not known")
     ]
     resources: Annotated[Amounts, Field(description="Everything that is lent, including companions of a reservation")]
+    at_most: Annotated[float | int | None, Field(description="The most that an elastic boost grows to")]
+    capacity: Annotated[Amounts, Field(description="What its work has now, including what it has grown by")]
+    grown: Annotated[list[BoostPart], Field(description="What an elastic boost has grown by, for each lender")]
     ending: Annotated[BoostEnding | None, Field(description="Why it is being returned, for whom and by when")]
     programs: Annotated[list[str], Field(description="What grid run and grid boost shell run in it, shortened")]
     warnings: list[str]

@@ -18,6 +18,8 @@ class Lease:
         self.group_id = ray.PlacementGroupID(bytes.fromhex(self.group_hex))
         self._node_id = environ.get("GRID_LEASE_NODE", "")
         self._amounts = _amounts(environ.get("GRID_LEASE_RESOURCES", ""))
+        self._most = _amounts(environ.get("GRID_LEASE_MOST", ""))
+        """What an elastic lease may grow to."""
         self.forget()
 
     def forget(self) -> None:
@@ -35,7 +37,9 @@ class Lease:
     def handle(self) -> PlacementGroup:
         """One shared handle: it caches its bundles, which Ray would ask for at every submission."""
         if self._handle is None:
-            self._handle = PlacementGroup(self.group_id, list(self.seen().get("bundles", {}).values()))
+            # Ray refuses at once what is larger than every bundle of a group.
+            bundles = [bundle | self._most for bundle in self.seen().get("bundles", {}).values()]
+            self._handle = PlacementGroup(self.group_id, bundles)
         return self._handle
 
     @property

@@ -256,7 +256,7 @@ class TeamCalendar:
         for kind, units in usage.held_by(team.name).items():
             self._calendar.add(kind, units, now)
         for end, lease in ends:
-            for kind, units in lease.resources.items():
+            for kind, units in lease.resources.items() if not lease.grows else ():
                 self._calendar.add(kind, -units, end)
 
     def first(self, offer: Offer, since: datetime) -> datetime | None:
@@ -294,7 +294,7 @@ class CommonPool:
             withheld = sum(max(0, units - held[key]) for key, units in by_team.items() if key[1] == kind)
             self._gone.add(kind, usage.held_by_all(kind) + withheld, now)
         for end, lease in ends:
-            for kind, units in lease.resources.items():
+            for kind, units in lease.resources.items() if not lease.grows else ():
                 if kind in kinds:
                     less, key = -units, (lease.team, kind)
                     if key in by_team:

@@ -14,9 +14,13 @@ _BY_NODE: Final = ("_taken", "_lent", "_borrowed", "_moved_in", "_moved_out")
 
 
 class Usage:
-    """The sums over all leases that hold capacity, under any delivery. A lease counts until it is back."""
+    """The sums over all leases that hold capacity, under any delivery. A lease counts until it is back.
 
-    __slots__ = ("_borrowed", "_lent", "_moved_in", "_moved_out", "_of_all", "_of_team", "_taken")
+    The growth of elastic leases counts on its nodes, and not for its team: it yields to every request, so it must keep
+    none from what the team may have. `with_growth` counts it for the team as well.
+    """
+
+    __slots__ = ("_borrowed", "_grown", "_lent", "_moved_in", "_moved_out", "_of_all", "_of_team", "_taken")
 
     def __init__(self) -> None:
         self._taken: _Sums = {}
@@ -25,6 +29,7 @@ class Usage:
         self._moved_in: _Sums = {}
         self._moved_out: _Sums = {}
         self._of_team: _Sums = {}
+        self._grown: _Sums = {}
         self._of_all: dict[str, int] = {}
 
     @classmethod
@@ -38,14 +43,16 @@ class Usage:
         """Add a lease, or remove one with `times=-1`; for callers that keep the sums as leases come and go."""
         if lease.holds_capacity:
             for part in lease.shares or (lease,):
-                self._count(part.source, lease.target, lease.team, part.resources, times)
+                self._count(part.source, lease.target, part.resources, times)
+                self._count_team(lease.team, part.resources, times, is_growth=bool(lease.grows))
                 if lease.delivery.moves_totals:
                     self._move(part.source, lease.target, lease.kind, times * part.units)
 
     def promise(self, grant: Grant, times: int = 1) -> None:
         """The same for a grant that is to become a lease."""
         ask = grant.ask
-        self._count(grant.source, ask.target, ask.team, grant.resources, times)
+        self._count(grant.source, ask.target, grant.resources, times)
+        self._count_team(ask.team, grant.resources, times, is_growth=bool(ask.grows))
         if grant.delivery.moves_totals:
             self._move(grant.source, ask.target, ask.kind, times * ask.units)
 
@@ -53,23 +60,37 @@ class Usage:
         _add(self._moved_out, source, kind, units)
         _add(self._moved_in, target, kind, units)
 
-    def _count(self, source: NodeName, target: NodeName, team: str, resources: ResourceVector, times: int) -> None:
+    def _count_team(self, team: str, resources: ResourceVector, times: int, *, is_growth: bool) -> None:
+        for kind, units in resources.items():
+            _add(self._grown if is_growth else self._of_team, team, kind, times * units)
+            if not is_growth:
+                self._of_all[kind] = self._of_all.get(kind, 0) + times * units
+
+    def _count(self, source: NodeName, target: NodeName, resources: ResourceVector, times: int) -> None:
         for kind, units in resources.items():
             _add(self._taken, source, kind, times * units)
             if source != target:
                 _add(self._lent, source, kind, times * units)
                 _add(self._borrowed, target, kind, times * units)
-            _add(self._of_team, team, kind, times * units)
-            self._of_all[kind] = self._of_all.get(kind, 0) + times * units
 
     def without(self, leases: Iterable[Lease]) -> "Usage":
         """The sums as if these leases were back; for a what-if."""
         found = Usage()
-        for name in (*_BY_NODE, "_of_team"):
+        for name in (*_BY_NODE, "_of_team", "_grown"):
             setattr(found, name, {key: dict(sums) for key, sums in getattr(self, name).items()})
         found._of_all = dict(self._of_all)
         for lease in leases:
             found.count(lease, -1)
+        return found
+
+    def with_growth(self) -> "Usage":
+        """The sums with the growth of elastic leases counted for its team: what a team really has."""
+        found = self.without(())
+        for team, sums in found._grown.items():
+            for kind, units in sums.items():
+                _add(found._of_team, team, kind, units)
+                found._of_all[kind] = found._of_all.get(kind, 0) + units
+        found._grown = {}
         return found
 
     def on(self, node: NodeName, more: ResourceVector) -> "Usage":

@@ -15,7 +15,7 @@ from typing import Final
 from distributed_grid.decide.capacity.delivery import Offer
 from distributed_grid.decide.capacity.feasibility import could_when_idle, idle_room, may_lend, never, room_when_idle
 from distributed_grid.decide.capacity.parts import divide
-from distributed_grid.decide.capacity.quotas import why_above_its_most
+from distributed_grid.decide.capacity.quotas import why_above_its_most, why_over_limit
 from distributed_grid.decide.capacity.returns import SOON, coming_back, expected_end
 from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot
 from distributed_grid.decide.capacity.usage import Usage
@@ -299,6 +299,8 @@ class QueuePlan:
         self._placed = 0
         """How many requests have a slot in time; they are ahead of all that follow."""
         self._has_earmarked = False
+        self._full: set[str] = set()
+        """The elastic leases that cannot grow now."""
         self._guarantees: Guarantees | None = None
         self._tries = MAY_PREEMPT
         self._given_up: list[Lease] = []
@@ -327,6 +329,8 @@ class QueuePlan:
         if waiting.is_promise(self._now):
             return self._promise(offer, waiting, position, expected_source)
         found = self._place(offer, waiting, position, expected_source)
+        if isinstance(found, NoPlace) and offer.ask.grows:
+            return Verdict(waiting, position, (), found.reason)
         if isinstance(found, NoPlace):
             begin, sources = (found.expected.begin, found.expected.sources) if found.expected else (None, ())
             verdict = Verdict(waiting, position, (), found.reason, None, begin, sources, is_hopeless=found.is_hopeless)
@@ -459,6 +463,8 @@ class QueuePlan:
     ) -> Slot | tuple[Slot, Preemption] | NoPlace:
         """The slot that the request has from now on, and the preemption behind it; or why it has none."""
         places, now = self._places, self._now
+        if offer.ask.grows:
+            return self._for_growth(offer)
         claim = self._claim(offer)
         turn = places.team_turn(offer, now)
         if turn is None:
@@ -493,6 +499,21 @@ class QueuePlan:
         is_hopeless = not can_ever_be_lent(offer, self._nodes)
         return NoPlace(why_no_estimate(offer, self._nodes, earmarked), is_hopeless=is_hopeless)
 
+    def _for_growth(self, offer: Offer) -> Slot | NoPlace:
+        """A slot now for the growth of an elastic lease. It takes nothing from others, and keeps no later slot."""
+        if offer.ask.grows in self._full:
+            return NoPlace("nothing is idle that no request waits for")
+        self._full.add(offer.ask.grows)
+        usage, teams = self._places.present.usage, offer.rules.teams
+        if teams and why_over_limit(offer.ask, offer.need, self._nodes, usage.with_growth(), teams) is not None:
+            return NoPlace(f"team {offer.ask.team} has as much as it may have")
+        place = self._places.first(offer, until=self._now)
+        if place is None or place.begin > self._now:
+            return NoPlace("nothing is idle that no request waits for")
+        self._places.take(offer, place)
+        self._full.discard(offer.ask.grows)
+        return place
+
     # -- preemption -------------------------------------------------------------------------------------------
 
     def _claim(self, offer: Offer) -> Claim:
@@ -504,14 +525,16 @@ class QueuePlan:
         """An earlier slot than `place`, if preemption makes one. The victims yield from then on."""
         if place is not None and place.begin <= self._now + SOON:
             return None
-        if self._numbers is None or not (claim.is_guaranteed or (self._tries and self._numbers.preempts)):
+        if self._numbers is None or not (claim.is_guaranteed or self._tries):
             return None
-        preempts = self._numbers.preempts
-        if not any(yields_to(lease, claim, preempts=preempts) for lease in self._leases):
+        numbers = self._numbers
+        if offer.ask.is_cap:  # it reserves nothing, so no work is ended for it
+            numbers, claim = replace(numbers, preempts=False), replace(claim, is_guaranteed=False)
+        if not any(yields_to(lease, claim, preempts=numbers.preempts) for lease in self._leases):
             return None
         self._tries -= not claim.is_guaranteed
         present, ahead, given_up = self._places.present, self._grants_ahead(), self._given_up
-        known = (offer.ask, present, offer.rules, self._numbers, self._now)
+        known = (offer.ask, present, offer.rules, numbers, self._now)
         held = present.usage.without(()) if ahead else None
         with present.trying():
             for grant in ahead:

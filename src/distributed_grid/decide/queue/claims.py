@@ -256,11 +256,12 @@ def _waited_s(waiting: Waiting, now: datetime) -> float:
 def yields_to(lease: Lease, claim: Claim, *, preempts: bool) -> bool:
     """Whether a lease may be reclaimed for a claim, as far as `may_take` allows.
 
-    An idle lease, if it is configured to, yields to every claim. A claim within its guarantee takes from other teams,
+    An idle lease, if it is configured to, and the growth of an elastic lease yield to every claim, except that growth
+    takes nothing from others. A claim within its guarantee takes from other teams,
     whatever their priority and whatever the policy says. Any other claim, and a claim on leases of its own team, needs
     a higher priority and a policy that preempts.
     """
-    if lease.yields_as_idle or (claim.is_guaranteed and lease.team != claim.team):
+    if lease.yields_to_all or (claim.is_guaranteed and lease.team != claim.team):
         return True
     return preempts and lease.priority.rank < claim.rank
 
@@ -272,9 +273,9 @@ def may_take(lease: Lease, claim: Claim, above: Mapping[str, int]) -> int:
     its guarantee stays. Other teams cannot take it, nor can the team's own requests above the guarantee, whose claims
     are lower. A reservation cannot be divided. One that is partly above its team's guarantee goes as a whole to a claim
     within a guarantee, and to no other. Which of a team's leases are above its guarantee is not fixed: only the amount
-    counts. A guarantee does not protect an idle lease.
+    counts. A guarantee protects neither an idle lease nor growth.
     """
-    if lease.yields_as_idle:
+    if lease.yields_to_all:
         return lease.units
     if claim.is_guaranteed and lease.team == claim.team:
         return lease.units  # the team stays within its guarantee with either, and the request is worth more to it
@@ -292,7 +293,7 @@ def above_guarantee(team: str, kind: str, usage: Usage, teams: Teams) -> int:
 def may_be_asked(lease: Lease, min_hold_s: float, at: datetime) -> bool:
     """Whether a lease can be reclaimed at a moment.
 
-    It can if it is overheld, or if it is no pending return and its minimum hold is over.
+    It can if it is overheld, or if it is no pending return and its minimum hold is over. Growth has no minimum hold.
     """
     if is_overheld(lease, at):
         return True
@@ -301,12 +302,15 @@ def may_be_asked(lease: Lease, min_hold_s: float, at: datetime) -> bool:
 
 def hold_ends(lease: Lease, min_hold_s: float) -> datetime:
     """The end of the minimum hold. Before it, no lease is reclaimed for others."""
+    if lease.grows:
+        return lease.allocated_at
     return lease.allocated_at + timedelta(seconds=min_hold_s)
 
 
-def yields_first(lease: Lease, now: datetime) -> tuple[bool, int, bool, float, float, str]:
-    """The order in which leases yield: idle ones, then by priority, then by how little is lost; the id makes every run
-    the same."""
+def yields_first(lease: Lease, now: datetime) -> tuple[bool, bool, int, bool, float, float, str]:
+    """The order in which leases yield: growth, what its work does not use first; idle ones; then by priority, then by
+    how little is lost. The id makes every run the same."""
     saved = lease.checkpointed_at is not None and now - lease.checkpointed_at <= RECENT_CHECKPOINT
     held = lease.units / scale(lease.kind)
-    return not lease.yields_as_idle, lease.priority.rank, not saved, -lease.allocated_at.timestamp(), held, lease.id
+    order = not lease.grows, not lease.yields_as_idle, lease.priority.rank
+    return *order, not saved, -lease.allocated_at.timestamp(), held, lease.id

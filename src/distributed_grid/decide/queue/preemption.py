@@ -262,7 +262,7 @@ def _is_like(lease: Lease, grant: Grant) -> bool:
         and (lease.team, lease.target, lease.kind) == (ask.team, ask.target, ask.kind)
         and lease.delivery is grant.delivery
         and lease.purpose is ask.purpose is Purpose.BOOST
-        and not lease.yields_as_idle
+        and not lease.yields_to_all
     )
 
 
@@ -292,7 +292,7 @@ def _least_harm(standing: Standing, able: Collection[str], now: datetime) -> Pre
         gone = (*must_go, *victims)
         reluctant = sorted((preemption.reluctance(victim) for victim in gone), reverse=True)
         order = [yields_first(victim, now)[:-1] for victim in reversed(gone)]  # the ids do not count
-        active = sum(not victim.yields_as_idle for victim in gone)
+        active = sum(not victim.yields_to_all for victim in gone)
         above = [each for each in reluctant if each > 0]
         return above, active, len(gone), order, -capacity[lender].limits.priority, lender
 
@@ -494,6 +494,8 @@ def _can_be_met(ask: Ask, capacity: Snapshot, rules: Rules) -> bool:
 
 
 def _reason(ask: Ask, claim: Claim, victims: Collection[Lease]) -> str:
+    if all(victim.grows for victim in victims):
+        return f"elastic leases yield what they grew by to a request: {ask.describe()}"
     if all(victim.yields_as_idle for victim in victims):
         return f"idle leases yield to a request that waits: {ask.describe()}"
     if claim.is_guaranteed:

@@ -190,11 +190,11 @@ class LenderPreemption:
     def reluctance(self, lease: Lease) -> int:
         """How reluctantly a lease is taken; the lowest goes first.
 
-        -1: it is idle. 0: its team has it above its guarantee. 1: the request's own team would pay with a lease within
-        its guarantee. 2: another team would be left with less than its guarantee.
+        -1: it is idle, or growth. 0: its team has it above its guarantee. 1: the request's own team would pay with a
+        lease within its guarantee. 2: another team would be left with less than its guarantee.
         """
         claim = self._standing.claim
-        if lease.yields_as_idle:
+        if lease.yields_to_all:
             return -1
         if lease.team == claim.team:
             return int(claim.is_guaranteed)
