@@ -84,6 +84,9 @@ def boost(text: str) -> dict[str, object]:
         },
         "checkpointed_at": None,
         "placement_group": None,
+        "at_most": 2,
+        "capacity": {text: 1},
+        "grown": [{"source_node": text, "amount": 1, "resources": {text: 1}, "reason": text}],
         "parts": [{"source_node": text, "amount": 1, "resources": {text: 1}, "reason": text}],
         "warnings": [text],
     }

@@ -67,7 +67,7 @@ class Controller:
 
     def boost(self) -> Any:
         at = "2026-01-01T10:00:00Z"
-        where = {"source_node": "gpu1", "parts": []}
+        where = {"source_node": "gpu1", "parts": [], "at_most": None, "capacity": {"cpu": 1}}
         return {"boost_id": "b1", "state": "active", "ending": None, "allocated_at": at, "expires_at": at, **where}
 
     def _answered(self) -> None:
@@ -112,6 +112,6 @@ def test_the_progress_is_shown_after_an_unforeseen_error(monkeypatch: pytest.Mon
     monkeypatch.setattr(progress, "SETTLED_S", 0.0)
     shown: list[str] = []
     reports: Any = SimpleNamespace(jobs=())
-    reported = Progress(controller, controller.boost(), "r1", lambda *_: False, reports, shown.append, is_private=True)
+    reported = Progress(controller, controller.boost, "r1", lambda *_: False, reports, shown.append, is_private=True)
     until(lambda: controller.asked > 3 and len(shown) > 1, what="it is shown after the error")
     reported.finish()

@@ -18,6 +18,7 @@ from tests.support.builders import NOON, cpu, lease
 
 def test_a_request_can_state_every_key_of_the_api() -> None:
     everything: dict[str, Any] = {each.name: "1" for each in fields(ResourceBoostRequest)}
+    everything |= {"amount": "1..4", "on_capacity": None}
     everything |= {"sources": ["gpu1"], "max_sources": 2, "members": 1}
     everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0, "on_reclaim": None}
     body = ResourceBoostRequest(**everything).body()

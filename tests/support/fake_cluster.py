@@ -2,19 +2,19 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fake_node import STEPS, FakeBundle, FakeGroup, FakeWork, fixed, floats, vector
+from fake_node import STEPS, FakeBundle, FakeGroup, FakeWork, extended_by, extension_name, fixed, floats, vector
 from fake_world import FakeWorld
 
 from distributed_grid.decide.leases.idle import Occupant
 from distributed_grid.decide.monitoring.naming import NAME_LABEL, Raylet
-from distributed_grid.execution.port import Group, Holder, Mechanism, NodeView, RayletGone, RayMap
+from distributed_grid.execution.port import Extension, Group, Holder, Mechanism, NodeView, RayletGone, RayMap
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
-from distributed_grid.model.resources import ray_name, total
+from distributed_grid.model.resources import ResourceVector, ray_name, total
 from distributed_grid.model.roles.runs import RunId
 from distributed_grid.model.work import Driver, Work
 
@@ -218,7 +218,8 @@ class FakeCluster(FakeWorld):
     def cancel_tasks_in_group(self, group_id: str) -> int:
         ended = 0
         for node in self._alive():
-            for pid in [pid for pid, w in node.running.items() if w.group == group_id]:
+            inside = {extension_name("CPU", group_id)}
+            for pid in [pid for pid, w in node.running.items() if w.group == group_id or inside & w.needs.keys()]:
                 del node.running[pid]
                 ended += 1
         return ended
@@ -241,6 +242,33 @@ class FakeCluster(FakeWorld):
         holders = self.holders_in_group(raylet, group_id)
         return {name: amount for holder in holders for name, amount in holder.holds.to_ray().items()}
 
+    def extend_group(self, raylet: Raylet, group_id: str, more: ResourceVector) -> ResourceVector:
+        self.passing("extend")
+        node = self._nodes[raylet.node_id]
+        if not node.alive:
+            raise RayletGone(raylet.node_id)
+        wanted = {extension_name(name, group_id): amount for name, amount in fixed(more.to_ray()).items()}
+        for name in {*wanted, *(name for name in node.total if extended_by(name) == group_id)}:
+            self._resize_one(node, name, wanted.get(name, 0))
+        self._changed(node)
+        self.passing("extend", after=True)
+        return vector({n.partition("_group_")[0]: a for n, a in node.total.items() if extended_by(n) == group_id})
+
+    def extensions(self, seen: NodeView) -> dict[str, Extension]:
+        found: dict[str, Extension] = {}
+        for name, size in seen.total.items():
+            if group := extended_by(name):
+                kind = name.partition("_group_")[0]
+                in_use = ResourceVector.from_ray({kind: size - seen.free.get(name, 0.0)})
+                found[group] = Extension(ResourceVector.from_ray({kind: size}), in_use)
+        return found
+
+    def holders_in_extension(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
+        name = extension_name("CPU", group_id)
+        inside = [w for w in self._nodes[raylet.node_id].running.values() if name in w.needs]
+        youngest_first = sorted(inside, key=lambda w: (w.is_actor, -w.began, -w.pid))
+        return tuple(replace(_holder(w), holds=vector({"CPU": w.needs[name]})) for w in youngest_first)
+
     def occupants(self, raylet: Raylet) -> dict[str, tuple[Occupant, ...]] | None:
         found: dict[str, tuple[Occupant, ...]] = {}
         for work in self._nodes[raylet.node_id].running.values():
@@ -254,7 +282,7 @@ class FakeCluster(FakeWorld):
         node = self._nodes[node_id]
         victims = [node.running.pop(h.pid) for h in holders if h.pid in node.running]
         for work in victims:
-            if not work.is_actor:
+            if not work.is_actor and not any(map(extended_by, work.needs)):  # that is retried in the group's bundles
                 node.queue.append(FakeWork(next(self._number), work.what, work.needs, False))
         self._refill(node)
         self._changed(node)
@@ -306,6 +334,9 @@ class _Groups:
         self.holders = cluster.holders_in_group
         self.held = cluster.held_in_group
         self.occupants = cluster.occupants
+        self.extend = cluster.extend_group
+        self.extensions = cluster.extensions
+        self.holders_in_extension = cluster.holders_in_extension
         self.cancel_tasks = cluster.cancel_tasks_in_group
 
 

@@ -88,6 +88,16 @@ class FakeNode:
         return all(self.free(name) >= amount for name, amount in needs.items())
 
 
+def extension_name(name: str, group_id: str) -> str:
+    """What a group has on a node beside its bundles is named like a bundle's part there."""
+    return f"{name}_group_9999_{group_id}"
+
+
+def extended_by(name: str) -> str:
+    """The group of such a resource; empty for any other."""
+    return name.partition("_group_9999_")[2]
+
+
 def fixed(amounts: RayMap, *, zeros: bool = False) -> Amounts:
     return {name: round(amount * STEPS) for name, amount in amounts.items() if amount or zeros}
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from fake_clock import Clock
-from fake_node import Amounts, FakeBundle, FakeGroup, FakeNode, FakeWork, fixed, floats, vector
+from fake_node import Amounts, FakeBundle, FakeGroup, FakeNode, FakeWork, extension_name, fixed, floats, vector
 
 from distributed_grid.model.nodes import NodeId, NodeName
 from distributed_grid.model.resources import GB, ResourceVector, total
@@ -101,6 +101,16 @@ class FakeWorld:
         work = self._work(cpus, False, {})
         work.group = group_id
         self._run(node, work)
+        return work.pid
+
+    def start_in_extension(self, group_id: str, name: NodeName, cpus: float = 1) -> int | None:
+        """Start work where a group has more than its bundles, if there is room; its pid, or None."""
+        node = self._named(name)
+        work = FakeWork(next(self._number), "extended", fixed({extension_name("CPU", group_id): cpus}), False)
+        if not node.fits(work.needs):
+            return None
+        self._run(node, work)
+        self._changed(node)
         return work.pid
 
     def queue(self, name: NodeName, count: int = 1, cpus: float = 1) -> None:

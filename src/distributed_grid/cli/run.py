@@ -103,7 +103,7 @@ def run(
 
     command = command_of(words, os.environ, sys.executable)
     wanted = Wanted(**{name: value for name, value in options.items() if value is not None})
-    wanted.check()
+    wanted.check(isolation)
     runs = Runs(client.home.create())
     shown, label = line_of(words), label_of(words)
     if detach:

@@ -49,7 +49,9 @@ class Applier:
         """Held by rounds and by other changes to nodes. API callers cannot prolong the work under it."""
         self._reached: Mapping[NodeName, ResourceVector] = {}
         """Every node's total, as of the last round."""
-        self._rounds = threads.GroupCommit(self._converge, ledger.parts, threads.ENGINE)
+        self.unwritten: set[str] = set()
+        """The grants whose intent is not on disk yet: no round carries them out."""
+        self._rounds = threads.GroupCommit(self._converge, self._written, threads.ENGINE)
         self._extending = asyncio.Lock()
         """Held while what a group has beside its bundles changes."""
         self._gated: set[NodeName] = set()
@@ -58,6 +60,10 @@ class Applier:
     async def converge(self) -> Convergence:
         """Run one round over all nodes; concurrent callers share it."""
         return await self._rounds.commit()
+
+    def _written(self) -> tuple[Lease, ...]:
+        parts = self._ledger.parts()
+        return tuple(part for part in parts if part.whole_id not in self.unwritten) if self.unwritten else parts
 
     def _converge(self, leases: tuple[Lease, ...]) -> Convergence:
         raylets = self._observer.naming.raylets

@@ -155,6 +155,7 @@ def begin_grant(p: EngineContext, grants: Sequence[Grant], nodes: NodeTable, lea
         on_grace_end=sharing.on_grace_end,
     )
     p.reasons[lease.id] = _reasons(p, lease, grants[0].ask, nodes)
+    p.applier.unwritten.add(lease.id)
     return p.ledger.add(lease)
 
 
@@ -168,11 +169,13 @@ async def carry_out(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> L
             p.ledger.forget(lease)  # nothing has changed in the cluster yet
             p.commit_soon()
             raise
+        p.applier.unwritten.discard(lease.id)
         fault_point(Point.GRANT_WRITTEN)
         granted = await deliver(p, lease, group_s)
         fault_point(Point.GRANT_DELIVERED)
         p.commit_soon()
     finally:
+        p.applier.unwritten.discard(lease.id)
         leave_off(p, lease)
         p.reasons.pop(lease.id, None)
         p.something_changed()

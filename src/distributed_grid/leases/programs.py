@@ -48,6 +48,12 @@ def work_in(p: EngineContext, lease: Lease, job_ids: tuple[str, ...]) -> Work:
 def private_head_for(p: EngineContext, lease: Lease, address: str, caller: Collection[str], shared_head: str) -> str:
     """Check the address that raylets inside the lease may join, and return it; raises an error written for users."""
     _group_of(lease)
+    if lease.elastic is not None:
+        raise InvalidRequest(
+            "A private cluster cannot grow",
+            because=[f"boost {lease.id[:8]} is elastic"],
+            try_next="Use --isolation group, or a boost with a fixed amount.",
+        )
     each = [part.resources for part in lease.parts]
     parts = [kind for kind in (CPU, GPU) if not all(whole(kind, resources[kind]) for resources in each)]
     if parts:

@@ -160,6 +160,7 @@ async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bo
         return is_back
     now = p.now()
     holders = () if idle or lease.state is LeaseState.LOST else await p.applier.holders(lease)
+    group, lease = lease.held_by, p.ledger.get(lease.id) or lease  # a program may have entered meanwhile
     match group_end(lease, now, is_in_use=bool(holders)):
         case GroupEnd.IN_USE:
             left_s = ((lease.deadline or now) - now).total_seconds()
@@ -170,7 +171,7 @@ async def _reservation_gone(p: EngineContext, lease: Lease, *, idle: bool) -> bo
             p.notes[lease.id] = (f"{_who_is_inside(lease, now)} is being ended",)
             return False
         case GroupEnd.OVER:
-            await p.applier.remove_group(lease.delivery, lease.held_by, in_use=bool(holders))
+            await p.applier.remove_group(lease.delivery, group, in_use=bool(holders))
             return True
 
 

@@ -208,7 +208,7 @@ class Elastic:
     """The target may set it aside from its own capacity."""
 
 
-MOST_STEPS: Final = 16
+MOST_STEPS: Final = 64
 """An elastic lease grows in at most so many steps, each a lease that can be returned alone."""
 
 

@@ -16,7 +16,8 @@ from distributed_grid.decide.queue.admission import Verdict, plan_queue
 from distributed_grid.decide.queue.claims import ordered
 from distributed_grid.decide.queue.preemption import Preemption, patient_for
 from distributed_grid.errors import GridError, NoCapacity, Refused, RequestNotFound, StoreBroken
-from distributed_grid.leases.grant import begin_grant, carry_out, check_names, new_id, refusal
+from distributed_grid.leases import grant
+from distributed_grid.leases.grant import begin_grant, carry_out, check_names, refusal
 from distributed_grid.leases.reclaim import reclaim, why_it_yields
 from distributed_grid.leases.rules import charge, check_enabled, numbers, rules_of_one_look
 from distributed_grid.leases.state import EngineContext
@@ -222,7 +223,7 @@ class Queue:
     def _growth(self) -> tuple[Waiting, ...]:
         """The next steps of elastic leases, behind all requests: they are met now or not at all."""
         p = self._p
-        return tuple(Waiting(new_id(), ask, p.now()) for ask in wanted_growth(p.ledger.snapshot()))
+        return tuple(Waiting(grant.new_id(), ask, p.now()) for ask in wanted_growth(p.ledger.snapshot()))
 
     def _pause_of_requests(self) -> float | None:
         waiting = self._p.sharing.waiting.values()

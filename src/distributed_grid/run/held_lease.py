@@ -70,8 +70,14 @@ class Wanted:
     def _amounts(self) -> Mapping[str, str | None]:
         return {GPU: self.gpus, CPU: self.cpus, MEMORY: self.memory}
 
-    def check(self) -> None:
+    def check(self, isolation: str = "group") -> None:
         """Refuse invalid input without a cluster."""
+        if isolation == "cluster" and ".." in (self.cpus or ""):
+            raise InvalidRequest(
+                "A private cluster cannot grow",
+                because=["its raylets have exactly what their lease reserves"],
+                try_next=f"Use --isolation group with --cpus {self.cpus}, or ask for a fixed number of CPUs.",
+            )
         if self.boost is not None and (any(self._amounts().values()) or self.nodes is not None or self.spread):
             raise InvalidRequest(
                 "--boost runs in an existing boost; --cpus, --gpus, --memory, --nodes and --spread request a new lease"

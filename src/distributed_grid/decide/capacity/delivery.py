@@ -84,6 +84,8 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
 
     If the request states how much of a kind comes along, that amount comes.
     """
+    if ask.is_cap:
+        return ResourceVector({MEMORY: 1})  # a mark of its place: a part of a CPU would keep work from a whole one
     if ask.members > 1:
         return ask.members * lent_resources(ask.member, delivery, companions)
     requested = {ask.kind: ask.units, **dict(ask.along)}
@@ -99,6 +101,8 @@ def lent_resources(ask: Ask, delivery: Delivery, companions: Companions) -> Reso
 
 def most_within(ask: Ask, delivery: Delivery, companions: Companions, rooms: Mapping[str, int]) -> int:
     """The inverse: how much of the requested kind fits with its companions. Rooms are not below zero."""
+    if ask.is_cap:
+        return ask.units if rooms.get(MEMORY, 0) else 0
     own = rooms[ask.kind]
     said = dict(ask.along)
     if any(rooms.get(kind, 0) < units for kind, units in said.items()):

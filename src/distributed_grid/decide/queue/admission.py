@@ -21,7 +21,12 @@ from distributed_grid.decide.capacity.slots import CapacityTimeline, Slot
 from distributed_grid.decide.capacity.usage import Usage
 from distributed_grid.decide.policies import PolicyNumbers
 from distributed_grid.decide.queue.claims import Claim, Guarantees, claim_of_promise, is_overdue, yields_to
-from distributed_grid.decide.queue.preemption import Preemption, foresee_preemption, plan_preemption
+from distributed_grid.decide.queue.preemption import (
+    Preemption,
+    foresee_preemption,
+    growth_that_yields,
+    plan_preemption,
+)
 from distributed_grid.decide.queue.windows import asked_by, ending_late, over_by, reclaim_times, with_those_that_end
 from distributed_grid.errors import GridError
 from distributed_grid.model.leases import Lease
@@ -299,6 +304,7 @@ class QueuePlan:
         self._placed = 0
         """How many requests have a slot in time; they are ahead of all that follow."""
         self._has_earmarked = False
+        self._yields_growth = any(lease.grows and lease.is_winding_down for lease in self._leases)
         self._full: set[str] = set()
         """The elastic leases that cannot grow now."""
         self._guarantees: Guarantees | None = None
@@ -330,7 +336,7 @@ class QueuePlan:
             return self._promise(offer, waiting, position, expected_source)
         found = self._place(offer, waiting, position, expected_source)
         if isinstance(found, NoPlace) and offer.ask.grows:
-            return Verdict(waiting, position, (), found.reason)
+            return Verdict(waiting, position, (), found.reason, self._evened_out(offer))
         if isinstance(found, NoPlace):
             begin, sources = (found.expected.begin, found.expected.sources) if found.expected else (None, ())
             verdict = Verdict(waiting, position, (), found.reason, None, begin, sources, is_hopeless=found.is_hopeless)
@@ -513,6 +519,18 @@ class QueuePlan:
         self._places.take(offer, place)
         self._full.discard(offer.ask.grows)
         return place
+
+    def _evened_out(self, offer: Offer) -> Preemption | None:
+        """The step of another elastic lease that yields to this one: elastic leases of equal priority grow alike."""
+        if self._yields_growth:
+            return None  # one at a time: what comes back may be enough
+        victim = growth_that_yields(offer.ask, self._leases)
+        if victim is None:
+            return None
+        self._yields_growth = True
+        grant = replace(offer.from_node(victim.source), ask=offer.ask)
+        reason = "an elastic lease that has grown less takes its turn"
+        return Preemption((victim,), (grant,), reason, False, self._now, {victim.id: victim.units})
 
     # -- preemption -------------------------------------------------------------------------------------------
 

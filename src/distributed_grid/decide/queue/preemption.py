@@ -479,6 +479,35 @@ def _victims(
     return None
 
 
+def growth_that_yields(ask: Ask, leases: Iterable[Lease]) -> Lease | None:
+    """A step of an elastic lease that yields to this step of another: of one with a lower priority, or of one with the
+    same priority that has grown by more, even after it yields."""
+    steps: dict[str, list[Lease]] = defaultdict(list)
+    for lease in leases:
+        if lease.grows and lease.kind == ask.kind and lease.state is LeaseState.ACTIVE:
+            steps[lease.grows].append(lease)
+    own = sum(step.units for step in steps.pop(ask.grows, ()))
+
+    def yields(theirs: Collection[Lease]) -> bool:
+        rank, has = next(iter(theirs)).priority.rank, sum(step.units for step in theirs)
+        most = max(step.units for step in theirs)
+        return rank < ask.priority.rank or (rank == ask.priority.rank and has - most >= own + ask.units)
+
+    able = [step for theirs in steps.values() if yields(theirs) for step in theirs]
+    allowed = [step for step in able if not ask.sources or step.source in ask.sources]
+    return min(
+        allowed,
+        key=lambda step: (
+            step.priority.rank,
+            step.idle is None,
+            -sum(other.units for other in steps[step.grows]),
+            -step.allocated_at.timestamp(),
+            step.id,
+        ),
+        default=None,
+    )
+
+
 def _back_by(lease: Lease, asked_at: datetime) -> datetime:
     since = lease.release_asked_at if lease.is_winding_down and lease.release_asked_at is not None else asked_at
     return max(asked_at, lease.grace_ends(since))
