@@ -165,7 +165,7 @@ def test_a_program_sees_the_capacity_of_its_lease_and_uses_it(grid: LiveGrid) ->
     async def use() -> list[str]:
         manager = distributed_grid.ResourceBoostManager(str(grid.config))
         async with distributed_grid.lease(
-            cpus="1..4", source="two", manager=manager, on_capacity=lambda capacity: seen.append(capacity["cpu"])
+            cpus="2..4", source="two", manager=manager, on_capacity=lambda capacity: seen.append(capacity["cpu"])
         ) as lease:
             while lease.capacity["cpu"] < 4:  # noqa: ASYNC110 - what the program would look at
                 await asyncio.sleep(0.1)

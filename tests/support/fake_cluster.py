@@ -242,7 +242,9 @@ class FakeCluster(FakeWorld):
         holders = self.holders_in_group(raylet, group_id)
         return {name: amount for holder in holders for name, amount in holder.holds.to_ray().items()}
 
-    def extend_group(self, raylet: Raylet, group_id: str, more: ResourceVector) -> ResourceVector:
+    def extend_group(
+        self, raylet: Raylet, group_id: str, more: ResourceVector, *, insists: bool = False
+    ) -> ResourceVector:
         self.passing("extend")
         node = self._nodes[raylet.node_id]
         if not node.alive:
@@ -336,6 +338,7 @@ class _Groups:
         self.occupants = cluster.occupants
         self.extend = cluster.extend_group
         self.extensions = cluster.extensions
+        self.end_extension = lambda raylet, group: cluster.extend_group(raylet, group, ResourceVector())
         self.holders_in_extension = cluster.holders_in_extension
         self.cancel_tasks = cluster.cancel_tasks_in_group
 

@@ -5,7 +5,6 @@ But a node's resources show each group that stands on it, so reading the nodes t
 read once at the start, and when certainty is needed.
 """
 
-import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -20,7 +19,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from distributed_grid.decide.leases.idle import Occupant
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution import ray_rpc
-from distributed_grid.execution.port import Extension, Group, Holder, NodeView, Raylets, RayletSilent, RayMap
+from distributed_grid.execution.extensions import NUMBER, Extensions
+from distributed_grid.execution.port import Extension, Group, Holder, NodeView, Raylets, RayMap
 from distributed_grid.faults import Point, fault_point
 from distributed_grid.model.leases import Delivery, Lease
 from distributed_grid.model.nodes import NodeId
@@ -42,9 +42,9 @@ def inside(group_id: str, bundle: int | None = 1) -> PlacementGroupSchedulingStr
     )
 
 
-def inside_elastic(group_id: str, most_cpus: float) -> PlacementGroupSchedulingStrategy:
-    """The same for the group of an elastic lease, wherever it has room. Ray refuses at once what is larger than each of
-    the bundles that it knows of a group, so it gets to know what the lease may grow to."""
+def inside_limit(group_id: str, most_cpus: float) -> PlacementGroupSchedulingStrategy:
+    """The same for the group of a limit without a reservation, wherever it has room. Ray refuses at once what is larger
+    than each of the bundles that it knows of a group, so it gets to know what the lease may grow to."""
     group = PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id)), [{"CPU": most_cpus}])
     return PlacementGroupSchedulingStrategy(group, -1, True)
 
@@ -57,17 +57,9 @@ def asking_for(resources: ResourceVector) -> dict[str, object]:
 
 
 GROUP_PREFIX: Final = "grid-boost-"
+_LIMIT: Final = "-limit"
+_LIMIT_S: Final = 5
 _ON_A_NODE: Final = "bundle_group_"
-_PLACE: Final = "bundle"
-"""Ray's own mark of a place in a group: everything that runs in the group holds a thousandth."""
-_PLACES: Final = 1000.0
-_EXTENSION: Final = 9999
-"""The number of the bundle that extends a group. Ray does not know it as one of the group's bundles: it exists only as
-resources of a node, which are named like those of a bundle. No request has so many members."""
-_SUM: Final = -1
-"""All bundles of a group on one node together: work that names no bundle asks for these resources."""
-_EXTENDED: Final = re.compile(rf"(?P<name>.+)_group_{_EXTENSION}_(?P<group>[0-9a-f]{{16,}})")
-_OF_A_BUNDLE: Final = re.compile(r"(?P<name>.+)_group_((?P<number>\d{1,5})_)?(?P<group>[0-9a-f]{16,})")
 _TIMEOUT_S: Final = 5.0
 _State: Final = gcs_pb2.PlacementGroupTableData.PlacementGroupState
 
@@ -79,6 +71,7 @@ class Groups:
     def __init__(self, gcs_address: str, nodes: Raylets) -> None:
         self._gcs_address = gcs_address
         self._nodes = nodes
+        self._extensions = Extensions(nodes)
         self._one_at_a_time = threading.Lock()
         self._read_the_list = True
         self._ours: dict[str, Group] = {}
@@ -100,6 +93,9 @@ class Groups:
             if not group.wait(within_s):  # Ray accepts whole seconds only
                 remove_placement_group(group)
                 return None
+            if lease.is_cap and not self._limited(lease, str(group.id.hex()), node_ids[0]):
+                remove_placement_group(group)
+                return None
         except BaseException:
             self._read_the_list = True  # a group may exist that is not known here
             raise
@@ -107,7 +103,28 @@ class Groups:
         self._made.add(group_id)
         return group_id
 
+    def _limited(self, lease: Lease, group_id: str, node_id: NodeId) -> bool:
+        """Keep work possible that the lease of a limit may grow to; see `Extensions.limit`."""
+        assert lease.elastic is not None
+        held = self._extensions.limit(node_id, group_id, ResourceVector({lease.kind: lease.elastic.most}))
+        group = placement_group(
+            [held],
+            name=f"{lease.group_name}{_LIMIT}",
+            lifetime="detached",
+            bundle_label_selector=[{"ray.io/node-id": node_id}],
+        )
+        if is_held := group.wait(_LIMIT_S):
+            self._made.add(str(group.id.hex()))
+        else:
+            remove_placement_group(group)
+        return bool(is_held)
+
     def remove(self, group_id: str) -> None:
+        name = next((group.name for group in self._ours.values() if group.id == group_id), None)
+        limits = [group.id for group in self._ours.values() if name and group.name == f"{name}{_LIMIT}"]
+        for limit in limits:
+            remove_placement_group(group_handle(limit))
+            self._removed.add(limit)
         remove_placement_group(group_handle(group_id))
         self._removed.add(group_id)
 
@@ -126,49 +143,17 @@ class Groups:
     def occupants(self, raylet: Raylet) -> Mapping[str, tuple[Occupant, ...]] | None:
         return ray_rpc.occupants_of_groups(raylet)
 
-    def extend(self, raylet: Raylet, group_id: str, more: ResourceVector) -> ResourceVector:
-        said = ray_rpc.reported_by(raylet)
-        if said is None:
-            raise RayletSilent(raylet.node_id)
-        wanted, on_node = more.to_ray(), _of_group(said.total, group_id)
-        names = (on_node.keys() | wanted.keys()) - {_PLACE}
-        reached = {name: on_node.get(name, {}).get(_EXTENSION, 0.0) for name in names}
-        shrinks = {name: wanted.get(name, 0.0) for name in names if wanted.get(name, 0.0) < reached[name]}
-        if shrinks:
-            # Work holds a bundle's part and the group's sum of it. The bundle's part gives way first, as far as it is
-            # idle; the sum follows what was reached.
-            shown = self._nodes.resize(
-                raylet.node_id, {_name(name, group_id, _EXTENSION): to for name, to in shrinks.items()}
-            )
-            reached |= {name: shown.get(_name(name, group_id, _EXTENSION), 0.0) for name in shrinks}
-        reached |= {name: wanted[name] for name in wanted if wanted[name] > reached[name]}
-        totals: dict[str, float] = {}
-        for name in (*names, _PLACE):
-            size = reached[name] if name != _PLACE else float(any(reached.values())) * _PLACES
-            parts = on_node.get(name, {})
-            of_bundles = sum(amount for number, amount in parts.items() if number not in (_EXTENSION, _SUM))
-            if parts.get(_EXTENSION, 0.0) != size or parts.get(_SUM, 0.0) != of_bundles + size:
-                totals[_name(name, group_id, _EXTENSION)] = size
-                totals[_name(name, group_id, _SUM)] = of_bundles + size
-        if totals:
-            self._nodes.resize(raylet.node_id, totals)
-        return ResourceVector.from_ray(reached)
+    def extend(self, raylet: Raylet, group_id: str, more: ResourceVector, *, insists: bool = False) -> ResourceVector:
+        return self._extensions.set(raylet, group_id, more, insists=insists)
+
+    def end_extension(self, raylet: Raylet, group_id: str) -> None:
+        self._extensions.set(raylet, group_id, ResourceVector(), insists=True, ends=True)
 
     def extensions(self, seen: NodeView) -> Mapping[str, Extension]:
-        found: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
-        for name, size in seen.total.items():
-            match = _EXTENDED.fullmatch(name)
-            if match is not None and match["name"] != _PLACE:
-                has, in_use = found.setdefault(match["group"], ({}, {}))
-                has[match["name"]] = size
-                in_use[match["name"]] = size - seen.free.get(name, 0.0)
-        return {
-            group: Extension(ResourceVector.from_ray(has), ResourceVector.from_ray(in_use))
-            for group, (has, in_use) in found.items()
-        }
+        return self._extensions.seen(seen)
 
     def holders_in_extension(self, raylet: Raylet, group_id: str) -> tuple[Holder, ...]:
-        return ray_rpc.holders_in_bundle(raylet, group_id, _EXTENSION, self._gcs_address)
+        return ray_rpc.holders_in_bundle(raylet, group_id, NUMBER, self._gcs_address)
 
     def cancel_tasks(self, group_id: str) -> int:
         return ray_rpc.cancel_tasks_in_group(self._nodes.raylets(), group_id)
@@ -181,7 +166,10 @@ class Groups:
             except BaseException:
                 self._read_the_list = True
                 raise
-            return tuple(group for group in self._ours.values() if group.id not in self._removed)
+            found = [group for group in self._ours.values() if group.id not in self._removed]
+            names = {group.name for group in found}
+            # A limit belongs to the group that it is for; without that, it is one of no boost.
+            return tuple(group for group in found if group.name.removesuffix(_LIMIT) not in names - {group.name})
 
     def _listed(self) -> dict[str, Group]:
         return {group.id: group for group in listed(self._gcs_address)}
@@ -215,21 +203,6 @@ def ask(gcs_address: str, group_id: str) -> Group | None:
 @lru_cache(maxsize=4)
 def _stub(gcs_address: str) -> Any:
     return gcs_service_pb2_grpc.PlacementGroupInfoGcsServiceStub(init_grpc_channel(gcs_address))
-
-
-def _name(name: str, group_id: str, number: int) -> str:
-    """A node's resource for one bundle of a group, or for all of them there."""
-    return f"{name}_group_{group_id}" if number == _SUM else f"{name}_group_{number}_{group_id}"
-
-
-def _of_group(totals: RayMap, group_id: str) -> dict[str, dict[int, float]]:
-    """What a group has on a node: by resource, then by bundle."""
-    found: dict[str, dict[int, float]] = {}
-    for name, size in totals.items():
-        match = _OF_A_BUNDLE.fullmatch(name) if group_id in name else None
-        if match is not None and match["group"] == group_id:
-            found.setdefault(match["name"], {})[int(match["number"] or _SUM)] = size
-    return found
 
 
 def _groups_on(totals: RayMap) -> Iterable[str]:

@@ -96,6 +96,8 @@ class Extension:
 
     has: ResourceVector
     in_use: ResourceVector
+    shrinks: bool = False
+    """It lets no new work in."""
 
 
 def youngest_covering(holders: tuple[Holder, ...], kind: str, units: int) -> tuple[Holder, ...]:
@@ -158,12 +160,18 @@ class Mechanism(Protocol):
         """By group: the processes that hold a part of it on that node; None if the node does not answer."""
         ...
 
-    def extend(self, raylet: Raylet, group_id: str, more: ResourceVector) -> ResourceVector:
+    def extend(self, raylet: Raylet, group_id: str, more: ResourceVector, *, insists: bool = False) -> ResourceVector:
         """Let the group have so much on this node beside its bundles; nothing, to end that. What it has now: more than
-        was asked, while work still uses it.
+        was asked, while work still uses it. Until it has no more than was asked, call this again, several times a
+        second. The caller reserves that capacity in another group.
 
-        The caller reserves that capacity in another group. Raises `RayletGone` or `RayletSilent`.
+        `insists`: work in the group's own bundles there may have to wait for a moment, too. Raises `RayletGone` or
+        `RayletSilent`.
         """
+        ...
+
+    def end_extension(self, raylet: Raylet, group_id: str) -> None:
+        """The same for nothing, for a group that is gone, with all that it left on the node."""
         ...
 
     def extensions(self, seen: NodeView) -> Mapping[str, Extension]:

@@ -1,8 +1,10 @@
 """Applying leases to the cluster: transfers in shared rounds, reservations one by one."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -213,23 +215,27 @@ class Applier:
 
     # -- elastic leases --------------------------------------------------------------------------------------
 
-    async def extend(self, whole: Lease, source: NodeName) -> ResourceVector | None:
+    async def extend(self, whole: Lease, source: NodeName, *, insists: bool = False) -> ResourceVector | None:
         """Let the group of an elastic lease have on one node what its growth there reserves: more than before, or
         less. What it has there now: more than that, while work still uses what is being returned; None if the node does
-        not answer."""
+        not answer.
+
+        `insists`: at the end of the grace period, other work of the lease there may have to wait for a moment.
+        """
         raylet = self._observer.naming.raylets.get(source)
         if raylet is None or whole.held_by is None:
             return None
         async with self._extending:
             growth = [lease for lease in growth_of(whole, self._ledger) if lease.source == source]
             more = total([lease.resources for lease in growth if lease.state is LeaseState.ACTIVE])
-            return await self._extend(whole.delivery, raylet, whole.held_by, more)
+            return await self._extend(whole.delivery, raylet, whole.held_by, more, insists=insists)
 
     async def _extend(
-        self, delivery: Delivery, raylet: Raylet, group: str, more: ResourceVector
+        self, delivery: Delivery, raylet: Raylet, group: str, more: ResourceVector, *, insists: bool = True
     ) -> ResourceVector | None:
+        extend = partial(self._cluster.mechanisms[delivery].extend, raylet, group, more, insists=insists)
         try:
-            return await threads.ENGINE.run(self._cluster.mechanisms[delivery].extend, raylet, group, more)
+            return await threads.ENGINE.run(extend)
         except (RayletGone, RayletSilent):
             return None
 
@@ -251,11 +257,12 @@ class Applier:
         if raylet is None:
             return
         async with self._extending:
-            for delivery, mechanism in self._cluster.mechanisms.items():
+            for mechanism in self._cluster.mechanisms.values():
                 left = await threads.ENGINE.run(mechanism.holders_in_extension, raylet, group)
                 if left:
                     await threads.ENGINE.run(self._cluster.kill, raylet.node_id, left)
-                await self._extend(delivery, raylet, group, ResourceVector())
+                with contextlib.suppress(RayletGone, RayletSilent):
+                    await threads.ENGINE.run(mechanism.end_extension, raylet, group)
 
     async def holders_in_extension(self, whole: Lease, source: NodeName) -> tuple[Holder, ...]:
         """The work that uses the growth of an elastic lease on a node; the work to end first comes first."""

@@ -73,7 +73,10 @@ class ElasticLeases:
             here = [lease for lease in growth if lease.source == source and lease.state is LeaseState.ACTIVE]
             shown = there.get(source)
             has = ResourceVector() if shown is None else shown.has
-            if has != total([lease.resources for lease in here]):
+            shrinks = (
+                shown is not None and shown.shrinks and len(here) == len([g for g in growth if g.source == source])
+            )
+            if shrinks or has != total([lease.resources for lease in here]):
                 await p.applier.extend(whole, source)
             self._mark_unused(here, ResourceVector() if shown is None else shown.in_use)
         count_growth(p, whole)
@@ -143,9 +146,10 @@ async def is_growth_given_back(p: EngineContext, growth: Lease) -> bool:
             f"waits for; it is terminated in {left_s:.0f} s",
         )
         return False
+    await p.applier.extend(whole, growth.source, insists=True)
     await _end_youngest(p, whole, growth, reached)
     for _ in range(_TRIES):
-        reached = await p.applier.extend(whole, growth.source)
+        reached = await p.applier.extend(whole, growth.source, insists=True)
         if reached is not None and _may_go(p, whole, growth, reached):
             return True
         await asyncio.sleep(_TRY_S)

@@ -221,8 +221,13 @@ class Queue:
         return self.is_open and bool(wanted_growth(self._p.ledger.snapshot()))
 
     def _growth(self) -> tuple[Waiting, ...]:
-        """The next steps of elastic leases, behind all requests: they are met now or not at all."""
+        """The next steps of elastic leases, behind all requests: they are met now or not at all.
+
+        What came back a moment ago may not be visible yet as a whole, so requests that wait for it have time.
+        """
         p = self._p
+        if p.sharing.waiting and p.now() < p.last_return + 2 * _SEEN_AFTER:
+            return ()
         return tuple(Waiting(grant.new_id(), ask, p.now()) for ask in wanted_growth(p.ledger.snapshot()))
 
     def _pause_of_requests(self) -> float | None:

@@ -121,7 +121,9 @@ def captured(
             "GRID_PLACEMENT_GROUP": boost["placement_group"] or "",
             "GRID_LEASE_NODE": _node_id(client, boost["source_node"]),
             "GRID_LEASE_RESOURCES": json.dumps(_first_bundle(boost).to_ray()),
-            "GRID_LEASE_MOST": json.dumps({} if boost["at_most"] is None else {"CPU": boost["at_most"]}),
+            "GRID_LEASE_MOST": json.dumps(
+                {} if boost["at_most"] is None or boost["amount"] else {"CPU": boost["at_most"]}
+            ),
             "GRID_CAPTURE_WORKERS": os.environ.get("GRID_CAPTURE_WORKERS", "1"),
             "GRID_ALLOW_ESCAPES": "1" if allow_escapes else "0",
             "PYTHONPATH": path,

@@ -314,14 +314,14 @@ class ResourceBoost:
 
             is_moved = Delivery.named(self.delivery).moves_totals
             return {"label_selector": selector_of(self.target_node if is_moved else self.source_node)} | more
-        from distributed_grid.execution.groups import inside, inside_elastic
+        from distributed_grid.execution.groups import inside, inside_limit
 
-        if self.at_most is not None:
-            return {"scheduling_strategy": inside_elastic(self.placement_group_id, self.at_most)} | more
+        if self.at_most is not None and not self.amount:
+            return {"scheduling_strategy": inside_limit(self.placement_group_id, self.at_most)} | more
         numbers = [part["bundle"] for part in self.parts] or [1]
         if bundle not in (None, *numbers):
             raise InvalidRequest(f"Boost {self.boost_id[:8]} has no bundle {bundle}", because=[f"it has {numbers}"])
-        any_or_only = None if self.parts else 1
+        any_or_only = None if self.parts or self.at_most is not None else 1
         return {"scheduling_strategy": inside(self.placement_group_id, bundle or any_or_only)} | more
 
 

@@ -19,7 +19,7 @@ class Lease:
         self._node_id = environ.get("GRID_LEASE_NODE", "")
         self._amounts = _amounts(environ.get("GRID_LEASE_RESOURCES", ""))
         self._most = _amounts(environ.get("GRID_LEASE_MOST", ""))
-        """What an elastic lease may grow to."""
+        """What a lease that reserves nothing may grow to. Work in any other fits into its bundles at any time."""
         self.forget()
 
     def forget(self) -> None:
