@@ -58,10 +58,11 @@ class ElasticLeases:
         there = await p.applier.extensions()
         p.extended = bool(there)
         groups = {lease.held_by: lease for lease in elastic if lease.held_by is not None}
-        for (source, group), _ in there.items():
+        for (source, group), extension in there.items():
             if group not in groups:
-                message = f"ended what a group without a lease had on {source}"
-                p.journal.note("unknown_group", message, node=source)
+                if extension.has:
+                    message = f"ended what a group without a lease had on {source}"
+                    p.journal.note("unknown_group", message, node=source)
                 await p.applier.end_extension(source, group)
         for group, whole in groups.items():
             await self._settle(whole, {source: there[source, at] for source, at in there if at == group})
