@@ -42,7 +42,7 @@ FOLDED_ABOVE: Final = 60
 NEVER_FOLDED: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
 """Always reported: who may do what, and what was lent. Repeated requests are answered from the latter, too."""
 _FOLDED_FOR: Final = timedelta(minutes=1)
-_SOON_S: Final = 0.01
+_SOON_S: Final = 0.002
 _MOST_FOLDS: Final = 10_000
 
 
