@@ -57,6 +57,18 @@ def test_a_boost_leaves_the_disk_only_after_the_audit_log_tells_how_it_ended(
     lab.start()
 
 
+def test_also_the_write_of_another_change_comes_after_what_tells_how_a_boost_ended(lab: WholeGrid) -> None:
+    async def released_while_another_writes() -> bool:
+        boost = await lab.service.request(ask("b", amount=2, delivery="reserve"))
+        await asyncio.sleep(1.0)
+        await lab.service.release(boost.id)
+        await lab.parts.commit()
+        assert not lab.on_disk()
+        return lab.parts.journal.is_waiting("returned")
+
+    assert not lab.run(released_while_another_writes())
+
+
 def test_whoever_reads_sees_what_was_noted_a_moment_ago(lab: WholeGrid) -> None:
     journal = lab.parts.journal
 

@@ -42,7 +42,7 @@ FOLDED_ABOVE: Final = 60
 NEVER_FOLDED: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
 """Always reported: who may do what, and what was lent. Repeated requests are answered from the latter, too."""
 _FOLDED_FOR: Final = timedelta(minutes=1)
-_SOON_S: Final = 0.002
+_SOON_S: Final = 0.01
 _MOST_FOLDS: Final = 10_000
 
 
@@ -180,6 +180,10 @@ class Journal:
             self.pass_on()
         else:
             self._is_scheduled = True
+
+    def is_waiting(self, event: str) -> bool:
+        """Whether an event of this kind was noted and not passed on yet."""
+        return any(noted.event == event for noted in tuple(self._noted))
 
     def pass_on(self) -> None:
         """Pass on to watchers and to the audit log what was noted. From any thread."""

@@ -197,7 +197,7 @@ class EngineContext:
         self.news_for_the_scheduler = asyncio.Event()
         self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
-        self._store = threads.GroupCommit(self._save, self.ledger.snapshot)
+        self._store = threads.GroupCommit(self._save, self._leases_to_save)
         self._sharing_file = SharingFile(self.home.sharing)
         self._sharing_store = threads.GroupCommit(self._save_sharing, self.sharing.record)
         self._looks = threads.GroupCommit(self._look, self.now, threads.ENGINE)
@@ -209,6 +209,11 @@ class EngineContext:
         self._as_a_whole = True
         """The next write is of the whole boost file."""
         self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
+
+    def _leases_to_save(self) -> tuple[Lease, ...]:
+        if self.journal.is_waiting("returned"):  # these boosts leave the disk now: how they ended goes first
+            self.journal.pass_on()
+        return self.ledger.snapshot()
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
         self.lock.keep()  # its file may have been removed, and another process may have taken the lock
