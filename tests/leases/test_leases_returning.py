@@ -15,6 +15,7 @@ from distributed_grid.execution.port import Holder
 from distributed_grid.model.endings import OnGraceEnd
 from distributed_grid.model.leases import LeaseState
 from distributed_grid.queue.answers import why_answer
+from distributed_grid.store.audit_log import AuditLog, Wanted
 
 ACTIVE, RELEASED, RELEASING = LeaseState.ACTIVE, LeaseState.RELEASED, LeaseState.RELEASING
 
@@ -37,6 +38,48 @@ def test_a_renewed_boost_lasts_as_long_again(lab: WholeGrid) -> None:
     assert lab.leases[boost.id].state is ACTIVE
     lab.wait(2.5)
     at_home(lab)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_boost_leaves_the_disk_only_after_the_audit_log_tells_how_it_ended(
+    make_grid: Callable[..., WholeGrid], seed: int
+) -> None:
+    """A client whose answer was lost in a crash asks again, and only the audit log can tell it."""
+    lab = make_grid(seed=seed)
+    boost = lab.run(lab.service.request(ask("b", amount=2, delivery="reserve")))
+    lab.wait(1.0)
+    lab.run(lab.service.release(boost.id))
+    while lab.on_disk():
+        lab.wait(0.0005)
+    lab.bury()
+    told = [entry["event"] for entry in AuditLog(lab.home.audit_log).read() if entry["boost_id"] == boost.id]
+    assert told == ["granted", "release_asked", "returned"]
+    lab.start()
+
+
+def test_also_the_write_of_another_change_comes_after_what_tells_how_a_boost_ended(lab: WholeGrid) -> None:
+    async def released_while_another_writes() -> bool:
+        boost = await lab.service.request(ask("b", amount=2, delivery="reserve"))
+        await asyncio.sleep(1.0)
+        await lab.service.release(boost.id)
+        await lab.parts.commit()
+        assert not lab.on_disk()
+        return lab.parts.journal.is_waiting("returned")
+
+    assert not lab.run(released_while_another_writes())
+
+
+def test_whoever_reads_sees_what_was_noted_a_moment_ago(lab: WholeGrid) -> None:
+    journal = lab.parts.journal
+
+    async def note_and_read() -> None:
+        journal.note("returned", "from the event loop")
+        assert journal.since(0)[-1].message == "from the event loop"
+        journal.note("returned", "from a thread")
+        found = await asyncio.to_thread(journal.recorded, Wanted(event="returned"))
+        assert [entry["message"] for entry in found] == ["from the event loop", "from a thread"]
+
+    lab.run(note_and_read())
 
 
 def test_a_boost_that_is_being_returned_cannot_be_renewed(lab: WholeGrid) -> None:

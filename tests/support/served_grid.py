@@ -31,6 +31,7 @@ from distributed_grid.leases.state import utc_now
 from distributed_grid.model.leases import Lease
 from distributed_grid.model.listening import Listening
 from distributed_grid.model.resources import units_of
+from distributed_grid.store.audit_log import Wanted
 from distributed_grid.store.home import GridHome
 from distributed_grid.store.token_file import TokenFile
 
@@ -186,7 +187,7 @@ class ServedGrid:
             connections.close()
 
     def audit(self) -> list[dict[str, Any]]:
-        return self.engine.parts.audit_log.read()
+        return self.engine.parts.journal.recorded(Wanted())
 
 
 @pytest.fixture(scope="module")

@@ -330,5 +330,6 @@ class Engine:
             await self.parts.commit_sharing()
         if self.parts.unwritten is not None:
             await self.parts.try_commit()
+        self.parts.journal.pass_on()
         await self.parts.audit_log.finish()
         self.parts.lock.release()

@@ -178,7 +178,7 @@ async def carry_out(p: EngineContext, lease: Lease, group_s: int = GROUP_S) -> L
         p.applier.unwritten.discard(lease.id)
         leave_off(p, lease)
         p.reasons.pop(lease.id, None)
-        p.something_changed()
+        p.something_was_granted()
     return granted
 
 

@@ -1,9 +1,13 @@
 """The journal: every event goes to current watchers and, for good, into the audit log.
 
 What one caller can write is bounded: texts are cut, and of many events of one kind most are only counted.
+
+To note an event takes almost no time, since the caller's answer usually waits. A moment later, or as soon as anybody
+reads, the events since then are encoded and passed on.
 """
 
 import asyncio
+import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +42,7 @@ FOLDED_ABOVE: Final = 60
 NEVER_FOLDED: Final = SECURITY | {"granted", "not_granted", "split", "returned"}
 """Always reported: who may do what, and what was lent. Repeated requests are answered from the latter, too."""
 _FOLDED_FOR: Final = timedelta(minutes=1)
+_SOON_S: Final = 0.01
 _MOST_FOLDS: Final = 10_000
 
 
@@ -56,6 +61,19 @@ class Event:
         """As JSON. It is written once for all streams and answers that show the event."""
         shown = {each.name: getattr(self, each.name) for each in fields(self)}
         return orjson.dumps(shown, default=str, option=orjson.OPT_NON_STR_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """An event as it was noted; a lease is immutable."""
+
+    event: str
+    at: datetime
+    message: str
+    lease: Lease | None
+    node: str | None
+    who: str
+    details: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,11 @@ class Journal:
     def __init__(self, audit: AuditLog, now: Callable[[], datetime]) -> None:
         self._audit = audit
         self._now = now
+        self._noted: deque[_Noted] = deque()
+        """What has not been passed on yet."""
+        self._passing_on = threading.RLock()
+        """Readers of the audit log run in threads."""
+        self._is_scheduled = False
         self._events: deque[tuple[Event, int]] = deque(maxlen=_KEPT)
         """Each with its size."""
         self._bytes = 0
@@ -146,9 +169,35 @@ class Journal:
     def _note(
         self, event: str, message: str, lease: Lease | None, node: str | None, who: str, details: dict[str, object]
     ) -> None:
-        at = self._now()
+        self._noted.append(_Noted(event, self._now(), message, lease, node, who, details))
+        for news in self._listeners:
+            news.set()
+        if self._is_scheduled:
+            return
+        try:
+            asyncio.get_running_loop().call_later(_SOON_S, self.pass_on)
+        except RuntimeError:  # no event loop, and no answer that waits
+            self.pass_on()
+        else:
+            self._is_scheduled = True
+
+    def is_waiting(self, event: str) -> bool:
+        """Whether an event of this kind was noted and not passed on yet."""
+        return any(noted.event == event for noted in tuple(self._noted))
+
+    def pass_on(self) -> None:
+        """Pass on to watchers and to the audit log what was noted. From any thread."""
+        with self._passing_on:
+            self._is_scheduled = False
+            has_news = bool(self._noted)
+            while self._noted:
+                self._pass_on(self._noted.popleft())
+            if has_news:
+                self._write()
+
+    def _pass_on(self, noted: _Noted) -> None:
         self._number += 1
-        boost_id = lease.id if lease else None
+        lease, details = noted.lease, dict(noted.details)
         if lease is not None:
             details = {
                 "source": lease.source,
@@ -157,14 +206,12 @@ class Journal:
                 "units": lease.units,
                 "state": lease.state.shown,
             } | details
-        message, node, details = _cut_text(message), None if node is None else _cut_text(node), _bounded(details)
-        self._keep(Event(self._number, instant(at), event, message, boost_id, node, details))
-        for news in self._listeners:
-            news.set()
-        owed = self._owed[self._audit.file_for(event)]
+        boost_id, node = lease.id if lease else None, None if noted.node is None else _cut_text(noted.node)
+        message, details = _cut_text(noted.message), _bounded(details)
+        self._keep(Event(self._number, instant(noted.at), noted.event, message, boost_id, node, details))
+        owed = self._owed[self._audit.file_for(noted.event)]
         self._missed += len(owed) == _KEPT
-        owed.append(_Line(event, at, who, boost_id, node, {"message": message} | details))
-        self._write()
+        owed.append(_Line(noted.event, noted.at, noted.who, boost_id, node, {"message": message} | details))
 
     def _keep(self, event: Event) -> None:
         size = len(event.encoded)
@@ -178,7 +225,9 @@ class Journal:
     def catch_up(self) -> None:
         """Write what the audit log has not taken yet."""
         self._tell_folded()
-        self._write()
+        with self._passing_on:
+            self.pass_on()
+            self._write()
 
     def _write(self) -> None:
         trouble = None
@@ -204,15 +253,18 @@ class Journal:
 
     @property
     def problems(self) -> tuple[str, ...]:
+        self.pass_on()
         trouble = self._audit.trouble or self._trouble
         waiting = sum(map(len, self._owed.values())) + self._audit.waiting
         return () if trouble is None else (f"{trouble}; {waiting} entries wait to be written",)
 
-    def recorded(self, wanted: Wanted, limit: int) -> Found:
+    def recorded(self, wanted: Wanted, limit: int | None = None) -> Found:
         """Entries of the audit log, of this and of earlier runs. Reads files: not for an event loop."""
+        self.pass_on()
         return self._audit.find(wanted, limit)
 
     def since(self, number: int) -> list[Event]:
+        self.pass_on()
         newest = takewhile(lambda event: event.number > number, (event for event, _ in reversed(self._events)))
         return [*newest][::-1]
 

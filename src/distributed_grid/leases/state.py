@@ -154,6 +154,7 @@ _JOINED_WITHIN: Final = timedelta(seconds=0.25)
 _PROVEN_FOR: Final = timedelta(seconds=0.5)
 # Outcomes are written after the answer is sent; those of one moment share a write.
 _SOON_S: Final = 0.005
+_AFTER_THE_ANSWER_S: Final = 0.001
 # A change without an outcome, such as a renewal, is in the changes file only for this long.
 _LATER_S: Final = 0.25
 
@@ -198,7 +199,7 @@ class EngineContext:
         """Whether a group may have something beside its bundles; unknown at first."""
         self.last_change = self.last_return = datetime.min.replace(tzinfo=UTC)
         self.identity = ClusterIdentity(self.config.name, frozenset(node.name for node in self.config.nodes))
-        self._store = threads.GroupCommit(self._save, self.ledger.snapshot)
+        self._store = threads.GroupCommit(self._save, self._leases_to_save)
         self._sharing_file = SharingFile(self.home.sharing)
         self._sharing_store = threads.GroupCommit(self._save_sharing, self.sharing.record)
         self._looks = threads.GroupCommit(self._look, self.now, threads.ENGINE)
@@ -210,6 +211,11 @@ class EngineContext:
         self._as_a_whole = True
         """The next write is of the whole boost file."""
         self._seen: tuple[datetime, NodeTable] = (self.last_change, NodeTable(()))
+
+    def _leases_to_save(self) -> tuple[Lease, ...]:
+        if self.journal.is_waiting("returned"):  # these boosts leave the disk now: how they ended goes first
+            self.journal.pass_on()
+        return self.ledger.snapshot()
 
     def _save(self, leases: tuple[Lease, ...]) -> None:
         self.lock.keep()  # its file may have been removed, and another process may have taken the lock
@@ -279,6 +285,7 @@ class EngineContext:
     async def _commit_in_a_moment(self) -> None:
         await asyncio.sleep(_SOON_S)
         # After a crash, only the audit log tells a client that asks again how its boost ended.
+        self.journal.pass_on()
         await self.audit_log.finish()
         self._as_a_whole = True
         await self.commit()
@@ -346,6 +353,11 @@ class EngineContext:
         """The configured limit on grace periods, or the configured default if that is longer."""
         sharing = self.config.resource_sharing
         return float(max(sharing.max_grace_seconds, sharing.grace_seconds))
+
+    def something_was_granted(self) -> None:
+        """Like `something_changed`, but the loops that it wakes begin once the answer to the caller is on its way."""
+        self.last_change = self.now()
+        asyncio.get_running_loop().call_later(_AFTER_THE_ANSWER_S, self.something_changed)
 
     def something_changed(self) -> None:
         self.last_change = self.now()

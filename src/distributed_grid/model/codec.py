@@ -157,10 +157,10 @@ def _table(decode: Decode, key: str, value: object) -> dict[str, object]:
 
 
 def _choice(of: type[StrEnum], key: str, value: object) -> StrEnum:
-    found = next((option for option in of if option == value), None)
-    if found is None:
-        raise ValueError(f"{key} must be one of {', '.join(of)}, not {value!r}")
-    return found
+    try:
+        return of(value)  # type: ignore[arg-type] # of what is no text, the enumeration says the same
+    except ValueError:
+        raise ValueError(f"{key} must be one of {', '.join(of)}, not {value!r}") from None
 
 
 PLAIN: Final = Codec()

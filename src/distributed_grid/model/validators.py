@@ -10,7 +10,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
-from typing import Final, TypeGuard, TypeVar
+from functools import cache
+from typing import Any, Final, TypeGuard, TypeVar
 
 from distributed_grid.errors import InvalidAmount, InvalidDuration, InvalidRequest, did_you_mean
 from distributed_grid.model.plain_text import plain
@@ -42,11 +43,17 @@ def one_of(what: str, options: type[E], value: object) -> E:
 
 def _among(options: type[E], value: object) -> E | None:
     """The option that a value names, in upper or lower case, with '_' or '-'."""
+    found: E | None = _by_name(options).get(_plain_name(value))
+    return found
 
-    def plain_name(word: object) -> str:
-        return str(word.value if isinstance(word, Enum) else word).lower().replace("-", "_")
 
-    return next((option for option in options if plain_name(option) == plain_name(value)), None)
+@cache
+def _by_name(options: type[StrEnum]) -> dict[str, Any]:
+    return {_plain_name(option): option for option in options}
+
+
+def _plain_name(word: object) -> str:
+    return str(word.value if isinstance(word, Enum) else word).lower().replace("-", "_")
 
 
 def seconds(what: str, value: object, *, zero_allowed: bool = False, longest_s: float = LONGEST_S) -> float:

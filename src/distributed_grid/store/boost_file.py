@@ -336,8 +336,7 @@ def _entry(lease: Lease) -> bytes:
     """A lease's text, one key per line. A lease that would not load again is refused, so that its maker sees the
     error."""
     encoded = encode_lease(lease)
-    fields = [f"      {json.dumps(key)}: {_json(value)}" for key, value in encoded.items()]
-    text = "{\n" + ",\n".join(fields) + "\n    }"
+    text = f"{{\n      {_json(encoded)[1:-1]}\n    }}"
     if encode_lease(decode_lease(json.loads(text))) != encoded:
         raise ValueError(f"boost {lease.id!r} would not survive a round trip through the file")
     return f"\n    {text}".encode()
@@ -352,7 +351,7 @@ def _joined(head: bytes, boosts: list[bytes]) -> bytes:
     return b",".join(boosts)
 
 
-_json: Final = json.JSONEncoder(allow_nan=False).encode
+_json: Final = json.JSONEncoder(allow_nan=False, separators=(",\n      ", ": ")).encode
 
 
 def _parse(data: bytes, path: Path) -> tuple[tuple[Lease, ...], ClusterIdentity | None, str | None]:
