@@ -5,26 +5,23 @@ caller says that it is. An answer has the shape of its definition already, so Fa
 """
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import orjson
 from fastapi import Request
-from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Send
-from starlette.types import Scope as AsgiScope
 
 from distributed_grid.controller.access import LONGEST_PART, OPEN, admit, needed_by
 from distributed_grid.errors import InvalidRequest, TooLarge
 
 # Many times what any request needs.
 LONGEST_BODY: Final = 2**18
-_MISSING: Final = object()
+_IS_JSON: Final = (b"content-type", b"application/json")
 
 Endpoint = Callable[..., Awaitable[object]]
 
@@ -34,62 +31,26 @@ def json_answer(text: bytes, status: int = 200) -> Response:
 
 
 class DirectRoute(APIRoute):
-    """FastAPI reads the endpoint's signature, for its checks and for the OpenAPI document. What it would do around
-    each call is for forms, files and dependencies with an end, and takes longer than the rest of a short call."""
-
     def __init__(self, path: str, endpoint: Endpoint, *, status_code: int | None = None, **others: Any) -> None:
-        self._needed = needed = needed_by(endpoint)
+        needed = needed_by(endpoint)
         security: list[dict[str, list[str]]] = [] if path in OPEN else [{"token": [str(needed)] if needed else []}]
         extra = {**(others.pop("openapi_extra", None) or {}), "security": security}
         answering = _as_it_is(endpoint, status_code or 200)
         super().__init__(path, answering, openapi_extra=extra, status_code=status_code, **others)
-        self.app = self._answer
 
-    async def _answer(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
-        admit(request, self._needed)
-        if any(len(part) > LONGEST_PART for part in request.path_params.values()):
-            raise InvalidRequest(f"A name or an id in a path has at most {LONGEST_PART} characters")
-        errors: list[Any] = []
-        given = await _arguments(request, self.dependant, errors)
-        if (body := self.body_field) is not None:
-            read = await _json(request, is_needed=body.field_info.is_required())
-            _take(given, body, read, ("body",), errors)
-        if errors:
-            raise RequestValidationError(errors)
-        response: Response = await self.endpoint(**given)
-        await response(scope, receive, send)
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, needed = super().get_route_handler(), needed_by(self.endpoint)
+        body = self.body_field
 
+        async def limited(request: Request) -> Response:
+            admit(request, needed)
+            if any(len(part) > LONGEST_PART for part in request.path_params.values()):
+                raise InvalidRequest(f"A name or an id in a path has at most {LONGEST_PART} characters")
+            if body is None:
+                return await handle(request)
+            return await handle(_ReadRequest(request, await _body(request), body.field_info.is_required()))
 
-async def _arguments(request: Request, of: Dependant, errors: list[Any]) -> dict[str, Any]:
-    """What a call gives a function, from everywhere but its body. Errors are added to the list."""
-    given: dict[str, Any] = {}
-    for needed in of.dependencies:
-        before = len(errors)
-        arguments = await _arguments(request, needed, errors)
-        if needed.call is not None and needed.name is not None and len(errors) == before:
-            given[needed.name] = await needed.call(**arguments)
-    sources = (
-        ("path", of.path_params, request.path_params),
-        ("query", of.query_params, request.query_params),
-        ("header", of.header_params, request.headers),
-    )
-    for place, fields, values in sources:
-        for field in fields:
-            _take(given, field, values.get(field.alias, _MISSING), (place, field.alias), errors)
-    if of.request_param_name is not None:
-        given[of.request_param_name] = request
-    return given
-
-
-def _take(given: dict[str, Any], field: Any, value: object, place: tuple[str, ...], errors: list[Any]) -> None:
-    if value is not _MISSING:
-        given[field.name], found = field.validate(value, loc=place)
-        errors += found
-    elif field.field_info.is_required():
-        errors.append({"type": "missing", "loc": place, "msg": "Field required"})
-    else:
-        given[field.name] = field.get_default()
+        return limited
 
 
 def _as_it_is(endpoint: Endpoint, status: int) -> Endpoint:
@@ -101,16 +62,24 @@ def _as_it_is(endpoint: Endpoint, status: int) -> Endpoint:
     return answer
 
 
-async def _json(request: Request, *, is_needed: bool) -> object:
-    """The value of the body; `_MISSING` if there is none, and none is needed."""
-    body = await _body(request)
-    if not body and not is_needed:
-        return _MISSING
-    try:
-        return from_json(body)
-    except ValueError as error:
-        problem = {"type": "json_invalid", "loc": ("body",), "msg": f"Invalid JSON: {error}"}
-        raise RequestValidationError([problem]) from None
+class _ReadRequest(Request):
+    """A request whose body was read, and is JSON."""
+
+    def __init__(self, request: Request, body: bytes, is_needed: bool) -> None:
+        others = [each for each in request.scope["headers"] if each[0] != b"content-type"]
+        super().__init__({**request.scope, "headers": [*others, _IS_JSON]}, request.receive)
+        self._text = body
+        try:
+            self._data: object = from_json(body) if body or is_needed else None
+        except ValueError as error:
+            problem = {"type": "json_invalid", "loc": ("body",), "msg": f"Invalid JSON: {error}"}
+            raise RequestValidationError([problem]) from None
+
+    async def body(self) -> bytes:
+        return self._text
+
+    async def json(self) -> object:
+        return self._data
 
 
 async def _body(request: Request) -> bytes:
