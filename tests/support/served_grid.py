@@ -185,8 +185,9 @@ class ServedGrid:
         finally:
             connections.close()
 
-    def audit(self) -> list[dict[str, Any]]:
-        return self.engine.parts.audit_log.read()
+    def audit(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The last entries, or all."""
+        return self.engine.parts.audit_log.read(limit)
 
 
 @pytest.fixture(scope="module")
