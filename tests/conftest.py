@@ -40,13 +40,17 @@ gc.set_threshold(50_000, 20, 50)
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
-from shared_clusters import ByCluster, ClusterShape, SharedClusters, arrange, shares  # noqa: E402
+from shared_clusters import ByCluster, ClusterShape, SharedClusters, arrange, shares, yield_to_clusters  # noqa: E402
 
 _clusters = SharedClusters()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     arrange(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    yield_to_clusters(os.environ, session.items)
 
 
 @pytest.hookimpl(optionalhook=True)
