@@ -90,7 +90,7 @@ def _text_of(module: str) -> str:
 _LESS_URGENT = 5
 _ROOT = Path(__file__).parents[2]
 _SHAPE = re.compile(r"^CONFIG = ([A-Z_]+)$", re.MULTILINE)
-_LARGEST_SCOPE = 60
+_LARGEST_SCOPE = 75
 """More tests than about that are worth a second cluster of the same shape: the other processes would wait for them."""
 
 
