@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/grid demo
 
 test: lint
-	$(call PYTEST,-m "not slow",$(AT_ONCE))
+	$(call PYTEST,-m "not slow",$(BOTH_AT_ONCE))
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -22,8 +22,9 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 # Tests on clusters mostly wait for processes, and the others compute: run together, they take as long as the
-# work of all of them needs. Four processes keep two cores busy.
+# work of all of them needs. Four processes with clusters, and a fifth that computes meanwhile, keep two cores busy.
 AT_ONCE = -n 4 --no-loadscope-reorder
+BOTH_AT_ONCE = -n 5 --no-loadscope-reorder
 
 # Real clusters, servers and terminals on a machine that others use, too: what fails is shown, and run once more, by
 # itself. What fails twice has failed; what passes only then is listed as flaky at the end.

@@ -1,5 +1,6 @@
 """Shared by all tests: the support folder on the path, and real clusters for those that need one."""
 
+import gc
 import os
 import signal
 import sys
@@ -32,16 +33,24 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # all commands, that is for seconds.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+# Thousands of tests, their modules and Ray stay for the whole run; to look through them all as often as Python does by
+# default costs an eighth of the time of the tests that compute.
+gc.set_threshold(50_000, 20, 50)
+
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `bench`, which is no part of the package
 
-from shared_clusters import ByCluster, ClusterShape, SharedClusters, arrange, shares  # noqa: E402
+from shared_clusters import ByCluster, ClusterShape, SharedClusters, arrange, shares, yield_to_clusters  # noqa: E402
 
 _clusters = SharedClusters()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     arrange(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    yield_to_clusters(os.environ, session.items)
 
 
 @pytest.hookimpl(optionalhook=True)

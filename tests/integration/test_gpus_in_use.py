@@ -1,26 +1,14 @@
 """A GPU that a program outside Ray uses, on a real cluster with real probes. Only the driver is not real."""
 
 import pytest
-from fake_driver import BUSY, ENV, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, and the cluster's environment
+from fake_driver import BUSY, ENV, ONE_GPU, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, too
 from live_grid import LiveGrid, until
 
 from distributed_grid.monitoring.on_node_probe.probe import sees_all_processes
 
 pytestmark = [pytest.mark.cluster, needs_a_compiler]
 
-CONFIG = """
-name: gpu-test
-embedded: true
-resource_sharing:
-  enabled: true
-  mode: share_and_offload
-  monitoring_interval_seconds: 1
-  grace_seconds: 1
-  thresholds: {excess_threshold: 0}
-nodes:
-- {name: head, role: master, cpu_count: 2, memory_gb: 2}
-- {name: one, cpu_count: 4, memory_gb: 2, gpu_count: 1}
-"""
+CONFIG = ONE_GPU
 PATIENCE_S = 60
 
 

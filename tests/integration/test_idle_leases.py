@@ -7,30 +7,14 @@ from typing import Any
 
 import pytest
 import ray
-from fake_driver import BUSY, ENV, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, and the cluster's environment
+from fake_driver import BUSY, ENV, IDLE_AFTER_S, ONE_GPU, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, too
 from live_grid import LiveGrid, until
 
 from distributed_grid.execution.groups import inside
 
 pytestmark = [pytest.mark.cluster, needs_a_compiler]
 
-IDLE_AFTER_S = 8
-CONFIG = f"""
-name: idle-test
-embedded: true
-resource_sharing:
-  enabled: true
-  mode: share_and_offload
-  monitoring_interval_seconds: 1
-  idle_after: {IDLE_AFTER_S}
-  idle_action: reclaim
-  min_hold_seconds: 0
-  grace_seconds: 4
-  thresholds: {{excess_threshold: 0}}
-nodes:
-- {{name: head, role: master, cpu_count: 2, memory_gb: 2}}
-- {{name: one, cpu_count: 4, memory_gb: 2, gpu_count: 1}}
-"""
+CONFIG = ONE_GPU
 PATIENCE_S = 90
 
 
@@ -39,9 +23,12 @@ class Holder:
     """Holds a GPU; uses CPU time only when called."""
 
     def work(self, seconds: float) -> int:
+        """Takes a quarter of a core: enough by far to be no idle process, and it leaves the rest to other tests."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            pass
+        while (now := time.monotonic()) < end:
+            while time.monotonic() < now + 0.02:
+                pass
+            time.sleep(0.06)
         return os.getpid()
 
 

@@ -1,6 +1,6 @@
 """Nodes with a GPU whose driver is not real: the C program `fake_driver.c`, which reports a busy device on request.
 
-A module imports the two fixtures, and `ENV` for the cluster that it asks for.
+A module imports the two fixtures, and `ENV` and `ONE_GPU` for the cluster that it asks for.
 """
 
 import os
@@ -17,6 +17,23 @@ _FOLDER: Final = Path(tempfile.gettempdir()) / f"grid-fake-driver-{os.getpid()}"
 BUSY: Final = _FOLDER / "busy"
 """While this file exists, the device is busy."""
 ENV: Final = {"LD_LIBRARY_PATH": str(_FOLDER), "FAKE_GPU_BUSY": str(BUSY)}
+IDLE_AFTER_S: Final = 8
+ONE_GPU: Final = f"""
+name: gpu-test
+embedded: true
+resource_sharing:
+  enabled: true
+  mode: share_and_offload
+  monitoring_interval_seconds: 1
+  idle_after: {IDLE_AFTER_S}
+  idle_action: reclaim
+  min_hold_seconds: 0
+  grace_seconds: 4
+  thresholds: {{excess_threshold: 0}}
+nodes:
+- {{name: head, role: master, cpu_count: 2, memory_gb: 2}}
+- {{name: one, cpu_count: 4, memory_gb: 2, gpu_count: 1}}
+"""
 needs_a_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="the driver is made with a C compiler")
 
 

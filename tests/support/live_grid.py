@@ -212,10 +212,18 @@ class LiveGrid:
         return [event for event in self.client.events() if event["event"] == name]
 
     def release_everything(self) -> None:
-        for boost in self.client.boost_status()["boosts"]:
-            with contextlib.suppress(Exception):
-                self.release(boost["boost_id"], grace_seconds=0, wait_seconds=0)
-        until(lambda: not self.client.boost_status()["boosts"], 30, "all boosts released")
+        """Release what is there, and what a waiting request gets once that is back."""
+        released: set[tuple[str, str]] = set()
+
+        def nothing_is_left() -> bool:
+            found = {(boost["boost_id"], boost["state"]) for boost in self.client.boost_status()["boosts"]}
+            for boost_id, _ in found - released:
+                with contextlib.suppress(Exception):
+                    self.release(boost_id, grace_seconds=0, wait_seconds=0)
+            released.update(found)
+            return not found
+
+        until(nothing_is_left, 30, "all boosts released")
         until(self.is_at_base, 10, "every node at base")
 
     def resize(self, name: str, **resources: float) -> dict[str, float]:

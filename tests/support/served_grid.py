@@ -186,8 +186,9 @@ class ServedGrid:
         finally:
             connections.close()
 
-    def audit(self) -> list[dict[str, Any]]:
-        return self.engine.parts.journal.recorded(Wanted())
+    def audit(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The last entries, or all."""
+        return self.engine.parts.journal.recorded(Wanted(), limit)
 
 
 @pytest.fixture(scope="module")

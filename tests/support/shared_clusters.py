@@ -1,15 +1,17 @@
 """One cluster for all modules that want the same: starting one takes longer than most tests."""
 
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 if TYPE_CHECKING:
     from live_grid import LiveGrid
@@ -73,28 +75,70 @@ def scopes(names: Iterable[str]) -> dict[str, str]:
     tests_of: Counter[str] = Counter()
     found: dict[str, str] = {}
     for module, tests in modules.items():
-        shape = _SHAPE.search((_ROOT / module).read_text())
+        shape = _SHAPE.search(_text_of(module))
         scope = f"{shape[1]} {tests_of[shape[1]] // _LARGEST_SCOPE}" if shape else module
         tests_of[shape[1] if shape else module] += len(tests)
         found |= dict.fromkeys(tests, scope)
     return found
 
 
+@cache
+def _text_of(module: str) -> str:
+    return (_ROOT / module).read_text()
+
+
+_LESS_URGENT = 5
 _ROOT = Path(__file__).parents[2]
 _SHAPE = re.compile(r"^CONFIG = ([A-Z_]+)$", re.MULTILINE)
-_LARGEST_SCOPE = 60
+_LARGEST_SCOPE = 75
 """More tests than about that are worth a second cluster of the same shape: the other processes would wait for them."""
 
 
 class ByCluster(LoadScopeScheduling):
-    """Hands out to one process what shares a cluster."""
+    """Hands out to one process what shares a cluster.
+
+    The tests on clusters come first (`arrange`), and mostly wait. Of several processes, the last one gets no cluster:
+    it begins at the other end, with the tests that only compute, and uses what the others leave (`yield_to_clusters`).
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return self._scopes[nodeid]
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if self._only_computes(node):
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self._only_computes(node) and all(scope in self._on_clusters for scope in self.workqueue):
+            node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _only_computes(self, node: WorkerController) -> bool:
+        both = self._on_clusters and len(self._on_clusters) < len(set(self._scopes.values()))
+        return bool(both) and is_last(node.gateway.id, self.numnodes)
+
+    @cached_property
+    def _on_clusters(self) -> set[str]:
+        return {scope for name, scope in self._scopes.items() if "mark.cluster" in _text_of(name.partition("::")[0])}
+
     @cached_property
     def _scopes(self) -> dict[str, str]:
         return scopes(self.collection or ())
+
+
+def is_last(process: str, count: int) -> bool:
+    """Whether it is the last of several processes, by the name that xdist gives it."""
+    return count > 1 and process == f"gw{count - 1}"
+
+
+def yield_to_clusters(environ: Mapping[str, str], items: Iterable[pytest.Item]) -> None:
+    """The process that gets no cluster leaves the cores to clusters, which have deadlines, whenever they want them."""
+    kinds = {item.get_closest_marker("cluster") is None for item in items}
+    process, count = environ.get("PYTEST_XDIST_WORKER", ""), int(environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    if len(kinds) == 2 and is_last(process, count):
+        os.nice(_LESS_URGENT)
 
 
 def arrange(items: list[pytest.Item]) -> None:

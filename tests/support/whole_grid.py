@@ -44,18 +44,16 @@ RESTART_S: Final = 0.5
 
 
 class _Selector(selectors.SelectSelector):
-    """Never waits: moves the clock instead."""
+    """Never waits: moves the clock instead. Nothing comes from outside, as all happens in one thread."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "everything waits for something that will never happen"
-            self._clock.sleep(max(0.0, timeout))
-        return ready
+        assert timeout is not None, "everything waits for something that will never happen"
+        self._clock.sleep(max(0.0, timeout))
+        return []
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -70,6 +68,9 @@ class _Loop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """Whichever pool a call is meant for, the seed decides when it runs; the audit log disturbs no other."""
         return super().run_in_executor(self.audit if executor is threads.AUDIT.executor else None, func, *args)
+
+    def _write_to_self(self) -> None:
+        """No other thread waits to be woken."""
 
     def _check_closed(self) -> None:
         """What a dead process left is swept up at any time after, perhaps in another test; that is no news."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from contextlib import suppress
@@ -58,6 +59,7 @@ class GridController:
             os._exit(1)  # Ray restarts a process that ends, however often; an error here would be final
 
     def _start(self, start: ControllerStart) -> None:
+        gc.disable()  # until all is loaded: looking through it again and again takes a tenth of the start
         # A process that only starts the controller in a cluster needs none of this, and is faster without it.
         from distributed_grid.controller.runtime import ControllerRuntime
         from distributed_grid.execution.processes import ProcessControl, RayProcesses

@@ -363,3 +363,4 @@ def _keep_collections_short() -> None:
     """Exempt all loaded objects from garbage collection: scanning them again would stop every thread for 0.1 s."""
     gc.collect()
     gc.freeze()
+    gc.enable()

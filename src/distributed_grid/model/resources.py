@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Final, Self
 
 from distributed_grid.errors import InvalidAmount, UnknownResource, did_you_mean
@@ -67,6 +68,7 @@ def did_you_mean_kind(name: str, custom: Iterable[str] = ()) -> str:
     return f"; did you mean {short!r}?" if short else did_you_mean(name.lower(), (*BUILT_IN, *custom))
 
 
+@lru_cache(maxsize=4096)  # asked several times a second about the same few names
 def is_internal(ray_name: str) -> bool:
     """True for resources that Ray or grid create on a node by themselves: users neither have nor lend them."""
     return (

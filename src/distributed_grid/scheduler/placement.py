@@ -5,8 +5,8 @@ The table of nodes is updated row by row. Strategies can come from other package
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
-from importlib.metadata import entry_points
+from functools import cache, partial
+from importlib import metadata
 from typing import Final
 
 from distributed_grid.decide.scheduler import Choice, NodeColumns, Sought, register_strategy
@@ -138,6 +138,13 @@ def _waiting_for(demand: Iterable[Demand]) -> dict[NodeName, ResourceVector]:
 
 
 GROUP: Final = "distributed_grid.strategies"
+
+
+@cache
+def entry_points(*, group: str) -> metadata.EntryPoints:
+    """What is installed. It reads the files of all packages: once per process, however many engines start in it."""
+    return metadata.entry_points(group=group)
+
 
 log = logger()
 
