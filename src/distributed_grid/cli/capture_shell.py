@@ -15,7 +15,7 @@ import psutil
 
 from distributed_grid.client import GridClient
 from distributed_grid.model.endings import TERM_S
-from distributed_grid.run.driver import captured, explained
+from distributed_grid.run.driver import CpuMeter, captured, explained
 from distributed_grid.run.held_lease import HeldLease, reserved
 from distributed_grid.run.monitor import ReclaimMessages
 
@@ -64,13 +64,14 @@ def _supervised(
     ends: bool,
 ) -> int:
     lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
+    lease.measure(CpuMeter(process.pid).read)
     messages = ReclaimMessages(lease, say, reclaim)
     try:
         while (code := _waited(process, _POLL_S)) is None:
             for text in lease.losses():
                 say(f"grid: {text}")
             reclaim_now = messages.look("The command" if ends else "What runs in this shell")
-            if lease.ended is None and (reclaim_now is None or reclaim_now.left_s > 0):
+            if lease.ended is None and (reclaim_now is None or not reclaim_now.is_over):
                 continue
             say(f"grid: boost {lease.id[:8]} has ended.")
             if not ends:

@@ -16,8 +16,11 @@ from distributed_grid.decide.leases.idle import (
     Unused,
     is_due,
     is_idle,
+    measured_each,
+    programs_inside,
     sampled,
     why_borrowed,
+    why_devices_used,
     why_never_idle,
     why_occupied,
     why_unmeasured,
@@ -36,9 +39,6 @@ from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.times import span
 
 _EVERY_S: Final = 1.0
-_LEAST_GAP_S: Final = 5.0
-_GAP: Final = 2.5
-"""After so many intervals of measuring without a sample, a lease counts as in use."""
 
 
 class Measured(Protocol):
@@ -59,6 +59,18 @@ class _Inside:
     read_at: datetime | None
     why: str
     """Why it counts as in use; empty: it is unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One look at a lease."""
+
+    why: str
+    """Why it counts as in use; empty: it is unused."""
+    at: datetime
+    """The moment up to which that is known."""
+    used_until: datetime | None = None
+    """The last moment at which it is known to have been used, also between two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ class IdleLeases:
         self._measured = measured
         self._action = sharing.idle_action
         self._idle_after = timedelta(seconds=float(sharing.idle_after))
-        self._longest_gap = timedelta(seconds=max(_LEAST_GAP_S, _GAP * float(sharing.monitoring_interval_seconds)))
+        _, self._longest_gap = measured_each(float(sharing.monitoring_interval_seconds))
         self._unused: dict[str, Unused | None] = {}
         """By lease; None: in use at the last sample."""
         self._inside: dict[tuple[str, NodeName], _Inside] = {}
@@ -117,10 +129,10 @@ class IdleLeases:
         before, self._unused = self._unused, {}
         changed = False
         for lease in p.ledger:
-            why, at = self._sample(lease, seen)
-            unused = sampled(before.get(lease.id), not why, at, self._longest_gap)
+            sample = self._sample(lease, seen)
+            unused = sampled(before.get(lease.id), not sample.why, sample.at, self._longest_gap, sample.used_until)
             self._unused[lease.id] = unused
-            changed |= self._report(lease, unused, why)
+            changed |= self._report(lease, unused, sample.why)
         changed |= await self._take_what_is_due()
         if changed:
             await p.try_commit()
@@ -144,12 +156,23 @@ class IdleLeases:
 
     # -- one lease -------------------------------------------------------------------------------------------
 
-    def _sample(self, lease: Lease, seen: _Seen) -> tuple[str, datetime]:
-        """Why a lease counts as in use, or empty; and the moment up to which that is known."""
-        if (why := why_never_idle(lease, seen.now)) is not None:
-            return why, seen.now
+    def _sample(self, lease: Lease, seen: _Seen) -> _Sample:
+        if (why := why_never_idle(lease)) is not None:
+            return _Sample(why, seen.now)
         if lease.delivery.moves_totals:
-            return self._sample_transfer(lease, seen)
+            return _Sample(*self._sample_transfer(lease, seen))
+        programs = programs_inside(lease, self._p.inside.get(lease.id), seen.now, self._longest_gap)
+        if isinstance(programs, str):
+            return _Sample(programs, seen.now)
+        why, known_until = self._sample_reservation(lease, seen)
+        if programs is None or why:
+            return _Sample(why, known_until)
+        if lease.is_inhabited(seen.now):
+            why = next(filter(None, (why_devices_used(lease, seen.snapshots.get(each)) for each in lease.sources)), "")
+        return _Sample(why, min(known_until, programs.until), programs.since)
+
+    def _sample_reservation(self, lease: Lease, seen: _Seen) -> tuple[str, datetime]:
+        """Why a lease counts as in use, or empty; and the moment up to which that is known."""
         if lease.held_by in seen.groups_waited_for:
             return "work waits to run in it", seen.now
         known_until = seen.now
@@ -194,7 +217,7 @@ class IdleLeases:
         p, before, self._inside = self._p, self._inside, {}
         to_ask: dict[NodeName, list[tuple[Lease, RayMap]]] = {}
         for lease in p.ledger:
-            if lease.delivery.moves_totals or why_never_idle(lease, seen.now) is not None:
+            if lease.delivery.moves_totals or why_never_idle(lease) is not None:
                 continue
             for source in lease.sources:
                 raylet = self._raylet(source)
@@ -266,8 +289,10 @@ class IdleLeases:
             is_empty = not any((lease.id, source) in self._inside for source in lease.sources)
             if not lease.delivery.moves_totals and is_empty and not await p.applier.is_idle(lease):
                 continue  # work has just begun: the next turn sees it
-            current = p.ledger.active(lease)
-            if current is not None and current.is_reclaimed_as_idle and why_never_idle(current, p.now()) is None:
+            current, inside = p.ledger.active(lease), p.inside.get(lease.id)
+            if inside is not None and unused is not None and inside.changed_at > unused.until:
+                continue  # a program has just entered or left
+            if current is not None and current.is_reclaimed_as_idle and why_never_idle(current) is None:
                 take_what_is_noticed(p, current, is_idle=True)
                 taken = True
         return taken

@@ -82,19 +82,19 @@ class ReclaimMessages:
     def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
         """`file` exists while the lease is being reclaimed; the program may watch it."""
         self._lease, self._say, self._file = lease, say, file
-        self._shown: BoostEnding | None = None
+        self._shown: tuple[BoostEnding, bool] | None = None
 
     def look(self, who: str = "The program") -> Reclaim | None:
         """The current reclaim, if any. Has notified the user and the program of it."""
         reclaim = self._lease.reclaim
-        if reclaim is not None and reclaim.ending != self._shown:
+        if reclaim is not None and (reclaim.ending, reclaim.may_be_withdrawn) != self._shown:
             self._say(f"grid: {in_words(reclaim, self._lease.id, who)}")
             self._write(reclaim)
         elif reclaim is None and self._shown is not None:
             self._say(f"grid: boost {self._lease.id[:8]} is no longer being reclaimed.")
             if self._file is not None:
                 self._file.unlink(missing_ok=True)
-        self._shown = None if reclaim is None else reclaim.ending
+        self._shown = None if reclaim is None else (reclaim.ending, reclaim.may_be_withdrawn)
         return reclaim
 
     def gone(self) -> None:
@@ -118,14 +118,14 @@ class ReclaimMessages:
 
 def in_words(reclaim: Reclaim, boost_id: str, who: str) -> str:
     why, left_s = why_it_ends(reclaim.ending), reclaim.left_s
-    if left_s <= 0:
+    if reclaim.is_over:
         return f"boost {boost_id[:8]} is being returned: {why}. Its grace period is over."
     now = datetime.now(UTC)
     at = clock(now + timedelta(seconds=left_s), now=now)
-    return (
-        f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)}), and must "
-        f"save its work by then."
-    )
+    keeps = f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)})"
+    if reclaim.may_be_withdrawn:
+        return f"{keeps}, and for longer if it uses it again by then."
+    return f"{keeps}, and must save its work by then."
 
 
 class RunMonitor:
@@ -159,7 +159,7 @@ class RunMonitor:
             if self._lease.ended is not None:
                 self._output.say(f"grid: the lease is gone: {self._lease.ended}. The program is being terminated.")
                 return self._taken()
-            if reclaim is not None and reclaim.left_s <= 0:
+            if reclaim is not None and reclaim.is_over:
                 self._output.say(
                     f"grid: the grace period is over. The program gets SIGTERM, and SIGKILL in {TERM_S:g} s."
                 )

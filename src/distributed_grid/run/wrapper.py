@@ -19,7 +19,7 @@ from distributed_grid.execution.on_node_raylet import OwnRay
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.model.endings import what_to_do, why_it_ends
 from distributed_grid.model.nodes import in_words
-from distributed_grid.run.driver import Driver, captured, private
+from distributed_grid.run.driver import CpuMeter, Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted, amounts_by_node, lenders_of
 from distributed_grid.run.monitor import RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
@@ -146,6 +146,7 @@ class Wrapper:
         try:
             with signals.while_the_program_runs():
                 driver = Driver(self._command, environment, output)
+                lease.measure(CpuMeter(driver.pid).read)
                 self._note(state="running")
                 progress = Progress(
                     self._client,

@@ -301,6 +301,12 @@ class WorkStatus(JobsWork):
 class ProgramRequest(TypedDict):
     label: NotRequired[Annotated[str, Field(max_length=200, description="Its name in the boost's status")]]
     is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, but no program runs in it")]]
+    cpu_seconds: NotRequired[
+        Annotated[
+            float | None,
+            Field(ge=0, le=10**12, description="CPU time of its processes since it began; null: not measured now"),
+        ]
+    ]
 
 
 class ProgramAnswer(TypedDict):
