@@ -269,12 +269,13 @@ def test_work_that_a_quiet_program_has_in_its_lease_is_use(lab: WholeGrid, telem
 
 def test_a_program_that_was_there_for_a_moment_has_used_the_lease(lab: WholeGrid) -> None:
     held = gpu_of(lab)
-    lab.wait(IDLE_AFTER_S / 2)
 
     async def enter_and_leave() -> None:
         inside = await report_program(lab.parts, held, "p1", "date")
         await leave(lab.parts, inside, "p1")
 
+    lab.run(enter_and_leave())
+    lab.wait(IDLE_AFTER_S / 2)
     lab.run(enter_and_leave())
     lab.wait(IDLE_AFTER_S / 2 + 2 * EVERY_S)
     assert lab.leases[held.id].idle is None
