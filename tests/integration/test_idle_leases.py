@@ -2,13 +2,16 @@
 real."""
 
 import os
+import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 from fake_driver import BUSY, ENV, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, and the cluster's environment
-from live_grid import LiveGrid, until
+from live_grid import GRID, LiveGrid, until
 
 from distributed_grid.execution.groups import inside
 
@@ -92,3 +95,97 @@ def test_work_that_starts_in_time_keeps_the_lease_of_an_actor_that_was_idle(grid
     assert ray.get(working, timeout=PATIENCE_S)
     assert grid.state(held) == "active"
     assert grid.events("reclaim_withdrawn")
+
+
+# A program that holds the GPU with an actor. It computes while its first argument exists, and waits otherwise.
+PROGRAM = """
+import os, sys, time
+import ray
+
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(num_gpus=1, num_cpus=0)
+class Holder:
+    def ready(self):
+        return True
+
+holder = Holder.remote()
+ray.get(holder.ready.remote())
+print("began", flush=True)
+while True:
+    if not os.path.exists(sys.argv[1]):
+        time.sleep(0.2)
+"""
+
+
+class Programs:
+    """Programs in `grid run`, each with a GPU and a file that makes it compute."""
+
+    def __init__(self, grid: LiveGrid, folder: Path) -> None:
+        self._grid, self._folder = grid, folder
+        self.work = folder / "work"
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *options: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """Once it runs: `grid run`, and its lease."""
+        script = self._folder / "program.py"
+        script.write_text(PROGRAM)
+        command = [GRID, "run", "--gpus", "1", "--priority", "critical", *options, "--", str(script), str(self.work)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        run = subprocess.Popen(command, env=self._grid.env, text=True, **pipes)  # type: ignore[call-overload]
+        self.started.append(run)
+        assert run.stdout.readline() == "began\n", run.communicate()[1]
+        (lease,) = [b for b in self._grid.client.boost_status()["boosts"] if b["purpose"] == "run"]
+        return run, lease
+
+    def end(self) -> None:
+        for run in self.started:
+            run.terminate()
+            run.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def programs(grid: LiveGrid, tmp_path: Path) -> Iterator[Programs]:
+    made = Programs(grid, tmp_path)
+    yield made
+    made.end()
+    grid.release_everything()
+
+
+def test_a_run_that_leaves_its_gpu_idle_is_reported_then_lent_on_after_its_notice(
+    grid: LiveGrid, programs: Programs
+) -> None:
+    run, held = programs.start("--grace", "6")
+    until(lambda: grid.shown(held)["idle_since"], PATIENCE_S, "its program, its actor and its device were quiet")
+    assert grid.shown(held)["notice"] is None
+    assert "idle: its work has not used it since" in " ".join(grid.cli("boost", "status", "--all").stdout.split())
+
+    asked = grid.cli("resource-sharing", "request", "head", "gpu", "1", "--priority", "low")
+    assert asked.returncode == 0, asked.stderr
+    noticed = until(lambda: grid.shown(held)["notice"] and grid.shown(held), PATIENCE_S, "it is being reclaimed")
+    assert (noticed["ending"]["cause"], noticed["state"]) == ("idle", "active")
+    assert run.poll() is None
+
+    said = run.communicate(timeout=PATIENCE_S)[1]
+    assert run.returncode == 5, said
+    assert "and for longer if it uses it again by then" in said
+    (lent,) = until(
+        lambda: [b for b in grid.client.boost_status()["boosts"] if b["state"] == "active"], PATIENCE_S, "it is lent on"
+    )
+    assert (lent["priority"], lent["resource_type"], lent["source_node"]) == ("low", "gpu", "one")
+
+
+def test_a_run_that_computes_keeps_the_gpu_that_it_leaves_idle(grid: LiveGrid, programs: Programs) -> None:
+    programs.work.touch()
+    run, held = programs.start("--grace", "20")
+    asked = grid.cli("resource-sharing", "request", "head", "gpu", "1", "--priority", "low")
+    assert asked.returncode == 0, asked.stderr
+    time.sleep(2 * IDLE_AFTER_S)
+    assert grid.shown(held)["idle_since"] is None, "its program computes"
+
+    programs.work.unlink()
+    until(lambda: grid.shown(held)["notice"], PATIENCE_S, "it waits, and is idle")
+    programs.work.touch()
+    until(lambda: grid.shown(held)["notice"] is None, PATIENCE_S, "it computes again, and the notice is withdrawn")
+    assert grid.state(held) == "active"
+    assert run.poll() is None
