@@ -15,9 +15,10 @@ import psutil
 
 from distributed_grid.client import GridClient
 from distributed_grid.model.endings import TERM_S
-from distributed_grid.run.driver import CpuMeter, captured, explained
+from distributed_grid.monitoring.cpu_meter import CpuMeter
+from distributed_grid.run.driver import captured, explained
 from distributed_grid.run.held_lease import HeldLease, reserved
-from distributed_grid.run.monitor import ReclaimMessages
+from distributed_grid.run.monitor import LeaseMessages, MessageFiles
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
@@ -43,11 +44,11 @@ def run_inside(
     if not command:
         say(f"Ray work in this shell runs on {boost['source_node']}, in boost {boost['boost_id'][:8]}. To leave: exit")
     with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
-        reclaim = Path(folder) / "reclaim.json"
-        environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
+        files = MessageFiles(Path(folder))
+        environment = captured(client, boost, allow_escapes=allow_escapes) | files.environment
         with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
             try:
-                return _supervised(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
+                return _supervised(client, boost, process, Path(inside[0]).name, say, files, ends=bool(command))
             except BaseException:
                 process.kill()
                 raise
@@ -59,13 +60,13 @@ def _supervised(
     process: subprocess.Popen[bytes],
     label: str,
     say: Callable[[str], None],
-    reclaim: Path,
+    files: MessageFiles,
     *,
     ends: bool,
 ) -> int:
     lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
     lease.measure(CpuMeter(process.pid).read)
-    messages = ReclaimMessages(lease, say, reclaim)
+    messages = LeaseMessages(lease, say, files)
     try:
         while (code := _waited(process, _POLL_S)) is None:
             for text in lease.losses():

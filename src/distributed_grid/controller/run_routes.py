@@ -53,10 +53,11 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
         try:
             lease = own_boost(p, asker, boost_id, "run a program")
             if not body.get("is_inside", True):
-                return program_answer(p, await leave(p, lease, program_id, who=asker.name))
-            if all(program.id != program_id for program in lease.programs):
-                check_room_inside(engine, asker, lease)
-            lease = await report_program(p, lease, program_id, body.get("label", ""), who=asker.name)
+                lease = await leave(p, lease, program_id, who=asker.name)
+            else:
+                if all(program.id != program_id for program in lease.programs):
+                    check_room_inside(engine, asker, lease)
+                lease = await report_program(p, lease, program_id, body.get("label", ""), who=asker.name)
             if (cpu_s := body.get("cpu_seconds")) is not None:
                 report_use(p, lease, program_id, cpu_s)
             return program_answer(p, lease)

@@ -14,6 +14,7 @@ from distributed_grid.config.sharing import IdleAction
 from distributed_grid.decide.leases.idle import (
     Occupant,
     Unused,
+    idle_after_of,
     is_due,
     is_idle,
     measured_each,
@@ -261,7 +262,7 @@ class IdleLeases:
     def _report(self, lease: Lease, unused: Unused | None, why: str) -> bool:
         """Report a lease that has become idle, or is used again. True: the caller commits."""
         p = self._p
-        if unused is not None and is_idle(unused, self._idle_after):
+        if unused is not None and is_idle(unused, idle_after_of(lease, self._idle_after)):
             if lease.idle is None:
                 yields = self._action is IdleAction.RECLAIM
                 idle = p.ledger.apply(lease, IdleChanged(Idle(unused.since, yields)))
@@ -284,7 +285,7 @@ class IdleLeases:
         p, taken = self._p, False
         for lease in p.ledger:
             unused = self._unused.get(lease.id)
-            if not is_due(lease, unused, self._idle_after):
+            if not is_due(lease, unused, idle_after_of(lease, self._idle_after)):
                 continue
             is_empty = not any((lease.id, source) in self._inside for source in lease.sources)
             if not lease.delivery.moves_totals and is_empty and not await p.applier.is_idle(lease):

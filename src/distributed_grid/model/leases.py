@@ -217,12 +217,15 @@ class Terms:
     """The id of a Ray worker or driver: when Ray reports that this process is gone, the lease ends."""
     joins: str = ""
     """The id of the lease that it becomes a part of, to replace a part that was lost."""
+    idle_after: float | None = None
+    """For how many seconds its work must not use it before it is idle, or `NEVER_S`. None: as configured."""
 
 
 STATED: Final[Mapping[str, Callable[[Any], object]]] = {
     "purpose": partial(validators.one_of, "purpose", Purpose),
     "label": validators.label,
     "ends_with": validators.ray_process,
+    "idle_after": partial(validators.seconds_or_never, "idle time"),
 }
 """The terms that a request states under the field's name, with their checks."""
 SHOWN: Final = ("requester", "team", "cause", "purpose", "label")

@@ -10,8 +10,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,9 +23,6 @@ from distributed_grid.decide.offload.secrets import shown_command
 from distributed_grid.errors import InvalidRequest
 from distributed_grid.model.resources import ResourceVector
 from distributed_grid.model.work import RUN_MARK
-from distributed_grid.monitoring.on_node_probe.files import read_text
-from distributed_grid.monitoring.on_node_probe.own import TICKS_PER_S, boot_ticks, every_process
-from distributed_grid.monitoring.on_node_probe.process_tree import CpuTime, tree
 from distributed_grid.run.signals import unblock_signals
 
 if TYPE_CHECKING:
@@ -159,33 +154,6 @@ def _node_id(client: GridClient, name: str) -> str:
     return next((node["node_id"] for node in nodes if node["name"] == name and node["alive"]), "")
 
 
-class CpuMeter:
-    """The CPU time of a program and of everything that it started."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._lock = threading.Lock()
-        self._due_at = 0.0
-        self._used = CpuTime(tree(pid, every_process(read_text)).values(), boot_ticks())
-
-    def read(self) -> float | None:
-        """Seconds since measuring began; None if it was read a moment ago.
-
-        A process counts even after its parent has ended, if it was seen below the program before.
-        """
-        with self._lock:
-            began = time.monotonic()
-            if began < self._due_at:
-                return None
-            processes = tree(self._pid, every_process(read_text), self._used.known)
-            self._used.look_at_all(processes.values(), boot_ticks())
-            self._due_at = began + max(_METER_S, (time.monotonic() - began) / _METER_PART)
-            return self._used.ticks / TICKS_PER_S
-
-
-_METER_S: Final = 1.5
-_METER_PART: Final = 0.01
-"""The part of its time that measuring may take, where there are thousands of processes."""
 GRACE_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)  # opened here: as little as possible may happen between fork and exec

@@ -47,6 +47,7 @@ class Wanted:
     boost: str | None = None
     grace: str | None = None
     reclaim_url: str | None = None
+    idle_after: str | None = None
     nodes: int | None = None
     spread: bool = False
 
@@ -62,6 +63,7 @@ class Wanted:
             source_nodes=list(self.sources) or None,
             grace_seconds=self.grace,
             reclaim_url=self.reclaim_url,
+            idle_after=self.idle_after,
             purpose=Purpose.RUN,
             label=label,
             wait_seconds=waiting_time(self.wait or 0),
@@ -77,8 +79,9 @@ class Wanted:
             raise InvalidRequest(
                 "--boost runs in an existing boost; --cpus, --gpus, --memory, --nodes and --spread request a new lease"
             )
-        if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
-            raise InvalidRequest("--boost uses the boost's own grace period and reclaim hook")
+        own_terms = (self.grace, self.reclaim_url, self.idle_after)
+        if self.boost is not None and any(term is not None for term in own_terms):
+            raise InvalidRequest("--boost uses the boost's own grace period, reclaim hook and idle time")
         make_ask(self.body(self.target or "target", ""), fractional_gpus=True)
 
 
@@ -155,8 +158,8 @@ class HeldLease:
             raise
 
     def measure(self, cpu_s: Callable[[], float | None]) -> None:
-        """The program has begun: report its CPU time from now on, so that a lease that it does not use can be told
-        from one that it does. `cpu_s` returns None when it has nothing new."""
+        """The program has begun: report its CPU time from now on, so that a lease that it does not use can be
+        recognized. `cpu_s` returns None when it has nothing new."""
         self._cpu_s = cpu_s
 
     @property

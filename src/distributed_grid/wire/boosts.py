@@ -97,6 +97,13 @@ class RequestedTerms(RequestedBounds, RequestedLayout):
         ]
     ]
 
+    idle_after: NotRequired[
+        Annotated[
+            Amount | None,
+            Field(description="Seconds without use after which it is idle; `never`; default: as configured"),
+        ]
+    ]
+
 
 class RequestedBoost(RequestedAmount, RequestedTerms):
     """A requested boost, whether the caller waits for it or not."""

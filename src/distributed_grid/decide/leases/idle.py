@@ -17,6 +17,7 @@ from typing import Final
 from distributed_grid.model.leases import Lease, LeaseState, Purpose
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector, describe, scale
 from distributed_grid.model.snapshots import NodeSnapshot, Reading
+from distributed_grid.model.validators import NEVER_S
 
 QUIET_CORES: Final = 0.05
 """A process that waits, with the threads that Ray runs in it, takes up to this much CPU time."""
@@ -46,7 +47,14 @@ def why_never_idle(lease: Lease) -> str | None:
         return f"it is {lease.state.shown}"
     if lease.notice is not None and not lease.is_reclaimed_as_idle:
         return "it is being reclaimed"
+    if lease.idle_after == NEVER_S:
+        return "its request says that it is never idle"
     return None
+
+
+def idle_after_of(lease: Lease, configured: timedelta) -> timedelta:
+    """How long its work must not use it before it is idle; `why_never_idle` handles a lease that never is."""
+    return configured if lease.idle_after is None else timedelta(seconds=lease.idle_after)
 
 
 def why_occupied(occupants: Collection[Occupant], before: Collection[Occupant], snapshot: NodeSnapshot | None) -> str:
