@@ -15,6 +15,7 @@ from distributed_grid.decide.leases.idle import (
     Occupant,
     ProgramUse,
     Unused,
+    idle_after_of,
     is_due,
     is_idle,
     programs_inside,
@@ -29,6 +30,7 @@ from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import LeaseState, Notice, Program, Purpose
 from distributed_grid.model.resources import GB, ResourceVector
 from distributed_grid.model.snapshots import GpuProcess, GpuReading, NodeSnapshot, WorkerUse
+from distributed_grid.model.validators import NEVER_S
 
 AFTER = timedelta(minutes=15)
 GAP = timedelta(seconds=25)
@@ -78,10 +80,17 @@ def test_a_lease_is_idle_once_it_was_unused_for_long_enough() -> None:
         ({"state": LeaseState.RELEASING}, "it is releasing"),
         ({"notice": Notice(1, "", NOON, SOON), "ending": Ending(EndCause.LENDER, "grid")}, "it is being reclaimed"),
         ({"notice": Notice(1, "", NOON, SOON), "ending": FOR_IDLE}, None),
+        ({"idle_after": NEVER_S}, "its request says that it is never idle"),
+        ({"idle_after": 60.0}, None),
     ],
 )
 def test_a_lease_on_its_way_in_or_out_is_in_use(changes: dict[str, object], why: str | None) -> None:
     assert why_never_idle(lease(**changes)) == why
+
+
+def test_the_request_or_else_the_configuration_says_when_a_lease_is_idle() -> None:
+    assert idle_after_of(lease(), AFTER) == AFTER
+    assert idle_after_of(lease(idle_after=60.0), AFTER) == timedelta(seconds=60)
 
 
 # -- programs inside ---------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 real."""
 
 import os
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,7 +114,11 @@ class Holder:
 holder = Holder.remote()
 ray.get(holder.ready.remote())
 print("began", flush=True)
+is_idle = False
 while True:
+    if os.path.exists(os.environ["GRID_IDLE_FILE"]) is not is_idle:
+        is_idle = not is_idle
+        print("idle" if is_idle else "in use", flush=True)
     if not os.path.exists(sys.argv[1]):
         time.sleep(0.2)
 """
@@ -158,6 +164,7 @@ def test_a_run_that_leaves_its_gpu_idle_is_reported_then_lent_on_after_its_notic
     run, held = programs.start("--grace", "6")
     until(lambda: grid.shown(held)["idle_since"], PATIENCE_S, "its program, its actor and its device were quiet")
     assert grid.shown(held)["notice"] is None
+    assert run.stdout.readline() == "idle\n", "its program hears of it"
     assert "idle: its work has not used it since" in " ".join(grid.cli("boost", "status", "--all").stdout.split())
 
     asked = grid.cli("resource-sharing", "request", "head", "gpu", "1", "--priority", "low")
@@ -168,6 +175,7 @@ def test_a_run_that_leaves_its_gpu_idle_is_reported_then_lent_on_after_its_notic
 
     said = run.communicate(timeout=PATIENCE_S)[1]
     assert run.returncode == 5, said
+    assert said.count("is idle: its work has not used it since") == 1
     assert "and for longer if it uses it again by then" in said
     (lent,) = until(
         lambda: [b for b in grid.client.boost_status()["boosts"] if b["state"] == "active"], PATIENCE_S, "it is lent on"
@@ -189,3 +197,38 @@ def test_a_run_that_computes_keeps_the_gpu_that_it_leaves_idle(grid: LiveGrid, p
     until(lambda: grid.shown(held)["notice"] is None, PATIENCE_S, "it computes again, and the notice is withdrawn")
     assert grid.state(held) == "active"
     assert run.poll() is None
+
+
+BLOCK = """
+import asyncio, sys
+import distributed_grid as grid
+
+async def main():
+    def hears(idle):
+        print("idle", idle.resource_type, idle.amount, flush=True)
+        return True
+
+    async with grid.lease(gpus=1, idle_after=sys.argv[1], on_idle=hears) as lease:
+        print("began", lease.id, flush=True)
+        while (await lease._manager.get_boost(lease.id)).is_active:
+            await asyncio.sleep(0.2)
+    print("ended", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_block_that_waits_is_told_that_its_lease_is_idle_and_gives_it_up(grid: LiveGrid, tmp_path: Path) -> None:
+    script = tmp_path / "block.py"
+    script.write_text(BLOCK)
+    command = [sys.executable, str(script), str(IDLE_AFTER_S)]
+    with subprocess.Popen(command, env=grid.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as block:
+        out, errors = block.communicate(timeout=PATIENCE_S)
+    assert re.fullmatch(r"began \S+\nidle gpu 1(\.0)?\nended\n", out), (out, errors)
+    assert [event["boost_id"] for event in grid.events("idle")][-1] == out.split()[1]
+
+
+def test_a_run_that_says_that_it_is_never_idle_is_not_reported(grid: LiveGrid, programs: Programs) -> None:
+    _, held = programs.start("--idle-after", "never")
+    time.sleep(2 * IDLE_AFTER_S)
+    assert grid.shown(held)["idle_since"] is None

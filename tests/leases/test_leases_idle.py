@@ -2,22 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from builders import ask, reading
+from builders import NOON, ask, lease, reading, waits
 from fake_telemetry import FakeTelemetry
 from hook_server import HookServer
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import NoCapacity
 from distributed_grid.leases.programs import leave, report_program, report_use
-from distributed_grid.leases.reclaim import take_what_is_noticed
+from distributed_grid.leases.reclaim import take_what_is_noticed, why_it_yields
 from distributed_grid.model.endings import EndCause
-from distributed_grid.model.leases import Lease, LeaseState, Purpose
+from distributed_grid.model.leases import Idle, Lease, LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Occurrence
 from distributed_grid.model.resources import GB, GPU, scale
 from distributed_grid.model.snapshots import GpuProcess, GpuReading, Reading, WorkerUse
+from distributed_grid.model.validators import NEVER_S
 
 LOW, CRITICAL = AllocationPriority.LOW, AllocationPriority.CRITICAL
 IDLE_AFTER_S, GRACE_S, EVERY_S = 60, 10, 5
@@ -319,6 +322,39 @@ def test_off_looks_for_none(make_grid: Make, telemetry: FakeTelemetry) -> None:
     held = gpu_of(lab)
     lab.wait(2 * IDLE_AFTER_S)
     assert lab.leases[held.id].idle is None
+
+
+def test_a_request_may_say_when_its_lease_is_idle_or_that_it_never_is(lab: WholeGrid) -> None:
+    soon, never = gpu_of(lab, idle_after=IDLE_AFTER_S / 2), gpu_of(lab, "c", idle_after=NEVER_S)
+    lab.wait(IDLE_AFTER_S / 2 + 2 * EVERY_S)
+    assert lab.leases[soon.id].idle is not None
+    asks_for_a_gpu(lab)
+    asks_for_a_gpu(lab, "c")
+    lab.wait(3 * IDLE_AFTER_S)
+    assert soon.id not in lab.leases
+    assert lab.leases[never.id].idle is None
+    assert lab.on_disk()[never.id].idle_after == NEVER_S
+
+
+@pytest.mark.parametrize(
+    ("priority", "ends_before", "cause"),
+    [
+        ("low", False, EndCause.PREEMPTED),
+        ("normal", True, EndCause.PREEMPTED),
+        ("normal", False, EndCause.IDLE),
+        ("high", True, EndCause.IDLE),
+        ("high", False, EndCause.IDLE),
+    ],
+)
+def test_a_window_takes_an_idle_lease_that_is_used_again_only_if_it_would_take_any_such_lease(
+    priority: str, ends_before: bool, cause: EndCause
+) -> None:
+    begin = NOON + timedelta(hours=1)
+    expires_at = begin - timedelta(minutes=1) if ends_before else begin + timedelta(hours=1)
+    victim = lease(priority=AllocationPriority(priority), expires_at=expires_at, idle=Idle(NOON, yields=True))
+    window = Occurrence("training", begin, begin + timedelta(hours=3), NOON)
+    _, ending = why_it_yields(victim, replace(waits(), occurrence=window), "the window begins", NOON)
+    assert ending.cause is cause
 
 
 def test_an_idle_lease_has_its_minimum_hold(make_grid: Make, telemetry: FakeTelemetry) -> None:

@@ -12,6 +12,7 @@ import pytest
 from live_grid import until
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.monitoring.cpu_meter import CpuMeter
 from distributed_grid.run.driver import Driver
 
 PARENT = """
@@ -84,5 +85,38 @@ def test_a_program_is_above_itself_and_what_it_starts_on_this_machine() -> None:
         assert driver.is_above(below, "127.0.0.1")
         assert not driver.is_above(os.getpid(), "127.0.0.1")
         assert not driver.is_above(below, "192.0.2.250")
+    finally:
+        driver.end(0.0)
+
+
+COMPUTES = """
+import os, subprocess, sys, time
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, "a child"])  # its time counts after its end, too
+    subprocess.Popen([sys.executable, __file__, "another"], start_new_session=True)
+    print("waits", flush=True)
+    time.sleep(600)
+end = time.process_time() + 1.0
+while time.process_time() < end:
+    pass
+print("computed", flush=True)
+time.sleep(600 if sys.argv[1] == "another" else 0)
+"""
+
+
+def test_the_cpu_time_of_a_program_is_that_of_everything_that_it_started(tmp_path: Path) -> None:
+    script, output = tmp_path / "computes.py", tmp_path / "output"
+    script.write_text(COMPUTES)
+    with output.open("wb") as file:
+        driver = Driver([sys.executable, str(script)], os.environ, file)
+    meter = CpuMeter(driver.pid)
+    try:
+        assert meter.read() is not None
+        assert meter.read() is None, "it was read a moment ago"
+        until(lambda: output.read_text().count("computed") == 2, 60, "both children have computed")
+        used = until(meter.read, 60, "it can be read again")
+        assert used >= 1.9
+        idle = until(meter.read, 60, "it can be read again")
+        assert idle - used < 0.2, "all of them wait"
     finally:
         driver.end(0.0)

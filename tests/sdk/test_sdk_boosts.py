@@ -19,7 +19,8 @@ from tests.support.builders import NOON, cpu, lease
 def test_a_request_can_state_every_key_of_the_api() -> None:
     everything: dict[str, Any] = {each.name: "1" for each in fields(ResourceBoostRequest)}
     everything |= {"sources": ["gpu1"], "max_sources": 2, "members": 1}
-    everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0, "on_reclaim": None}
+    everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0}
+    everything |= {"on_reclaim": None, "on_idle": None}
     body = ResourceBoostRequest(**everything).body()
     assert TypeAdapter(BoostRequest).validate_python(body) == body
     assert body.keys() == BoostRequest.__annotations__.keys()
