@@ -1,6 +1,7 @@
 """An idle GPU lease on a real cluster with real probes is lent on; one that is used is not. Only the driver is not
 real."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 from fake_driver import BUSY, ENV, driver, needs_a_compiler, quiet  # noqa: F401 - fixtures, and the cluster's environment
@@ -134,19 +136,34 @@ class Programs:
 
     def start(self, *options: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """Once it runs: `grid run`, and its lease."""
+        run = self._started("run", "--gpus", "1", "--priority", "critical", *options, "--", str(self._script()))
+        (lease,) = [b for b in self._grid.client.boost_status()["boosts"] if b["purpose"] == "run"]
+        return run, lease
+
+    def start_in(self, boost: dict[str, Any]) -> subprocess.Popen[str]:
+        """The same as a command in the shell of a boost."""
+        return self._started("boost", "shell", boost["boost_id"], "--", sys.executable, str(self._script()))
+
+    def _script(self) -> Path:
         script = self._folder / "program.py"
         script.write_text(PROGRAM)
-        command = [GRID, "run", "--gpus", "1", "--priority", "critical", *options, "--", str(script), str(self.work)]
+        return script
+
+    def _started(self, *words: str) -> subprocess.Popen[str]:
+        command = [GRID, *words, str(self.work)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         run = subprocess.Popen(command, env=self._grid.env, text=True, **pipes)  # type: ignore[call-overload]
         self.started.append(run)
         assert run.stdout.readline() == "began\n", run.communicate()[1]
-        (lease,) = [b for b in self._grid.client.boost_status()["boosts"] if b["purpose"] == "run"]
-        return run, lease
+        return run
 
     def end(self) -> None:
         for run in self.started:
+            below = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
             run.terminate()
+            for process in below:  # a command in a shell is not ended with it
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.terminate()
             run.communicate(timeout=PATIENCE_S)
 
 
@@ -158,10 +175,11 @@ def programs(grid: LiveGrid, tmp_path: Path) -> Iterator[Programs]:
     grid.release_everything()
 
 
+@pytest.mark.parametrize("isolation", ["group", "cluster"])
 def test_a_run_that_leaves_its_gpu_idle_is_reported_then_lent_on_after_its_notice(
-    grid: LiveGrid, programs: Programs
+    grid: LiveGrid, programs: Programs, isolation: str
 ) -> None:
-    run, held = programs.start("--grace", "6")
+    run, held = programs.start("--grace", "6", "--isolation", isolation)
     until(lambda: grid.shown(held)["idle_since"], PATIENCE_S, "its program, its actor and its device were quiet")
     assert grid.shown(held)["notice"] is None
     assert run.stdout.readline() == "idle\n", "its program hears of it"
@@ -199,6 +217,17 @@ def test_a_run_that_computes_keeps_the_gpu_that_it_leaves_idle(grid: LiveGrid, p
     assert run.poll() is None
 
 
+def test_a_command_in_the_shell_of_a_boost_counts_by_its_cpu_time(grid: LiveGrid, programs: Programs) -> None:
+    held = grid.boost("head", "gpu", 1, wait_seconds=PATIENCE_S)
+    command = programs.start_in(held)
+    until(lambda: grid.shown(held)["idle_since"], PATIENCE_S, "it waits")
+    assert command.stdout.readline() == "idle\n", "its program hears of it"
+
+    programs.work.touch()
+    until(lambda: grid.shown(held)["idle_since"] is None, PATIENCE_S, "it computes")
+    assert command.stdout.readline() == "in use\n"
+
+
 BLOCK = """
 import asyncio, sys
 import distributed_grid as grid
@@ -208,9 +237,12 @@ async def main():
         print("idle", idle.resource_type, idle.amount, flush=True)
         return True
 
-    async with grid.lease(gpus=1, idle_after=sys.argv[1], on_idle=hears) as lease:
+    async with (
+        grid.ResourceBoostManager() as boosts,
+        grid.lease(gpus=1, idle_after=sys.argv[1], on_idle=hears, manager=boosts) as lease,
+    ):
         print("began", lease.id, flush=True)
-        while (await lease._manager.get_boost(lease.id)).is_active:
+        while (await boosts.get_boost(lease.id)).is_active:
             await asyncio.sleep(0.2)
     print("ended", flush=True)
 
