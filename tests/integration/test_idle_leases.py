@@ -101,6 +101,18 @@ def test_work_that_starts_in_time_keeps_the_lease_of_an_actor_that_was_idle(grid
     assert grid.events("reclaim_withdrawn")
 
 
+def test_an_idle_transfer_gives_up_only_what_the_waiting_request_needs(grid: LiveGrid) -> None:
+    held = grid.boost("head", "cpu", 3, source_node="one", priority="critical", wait_seconds=PATIENCE_S)
+    until(lambda: grid.shown(held)["idle_since"], PATIENCE_S, "its target uses nothing of it")
+
+    asked = grid.boost("head", "cpu", 2, source_node="one", priority="low", wait_seconds=PATIENCE_S)
+
+    assert (grid.shown(held)["amount"], grid.state(held)) == (2, "active")
+    assert (asked["amount"], grid.state(asked)) == (2, "active")
+    grid.total_is("one", "CPU", 0)
+    grid.total_is("head", "CPU", 6)
+
+
 # A program that holds the GPU with an actor. It computes while its first argument exists, and waits otherwise.
 PROGRAM = """
 import os, sys, time
