@@ -195,6 +195,7 @@ def test_a_run_that_leaves_its_gpu_idle_is_reported_then_lent_on_after_its_notic
     until(lambda: grid.shown(held)["idle_since"], PATIENCE_S, "its program, its actor and its device were quiet")
     assert grid.shown(held)["notice"] is None
     assert run.stdout.readline() == "idle\n", "its program hears of it"
+    assert "1 lease of a running program (1 idle)" in grid.cli("boost", "status").stdout
     assert "idle: its work has not used it since" in " ".join(grid.cli("boost", "status", "--all").stdout.split())
 
     asked = grid.cli("resource-sharing", "request", "head", "gpu", "1", "--priority", "low")

@@ -255,6 +255,7 @@ class BoostTotals(TypedDict):
     total_active: Annotated[int, Field(description="The number of active boosts, without the leases of programs")]
     resources: Annotated[Amounts, Field(description="The sum of these boosts for each kind")]
     hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` omits")]]
+    hidden_idle: NotRequired[Annotated[int, Field(description="How many of these are idle")]]
 
 
 class BoostList(BoostTotals, ListedBoosts):
