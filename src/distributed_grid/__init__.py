@@ -35,7 +35,7 @@ _WHERE: Final = {
     "model.series": ("ResourceTrend",),
     "model.snapshots": ("NodeSnapshot",),
     "monitoring.resource_metrics": ("ResourceMetricsCollector",),
-    "sdk.boosts": ("ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"),
+    "sdk.boosts": ("IdleNotice", "ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"),
     "sdk.executor": ("EnhancedOffloadingExecutor", "OffloadingMode", "OffloadingRecommendation"),
     "sdk.program_lease": ("ProgramLease", "lease"),
     "sdk.scheduler": (

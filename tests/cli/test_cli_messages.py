@@ -14,7 +14,8 @@ from served_grid import ServedGrid
 
 from distributed_grid.cli.app import app
 from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, TargetNotFound, UnknownResource
-from distributed_grid.model.leases import Purpose
+from distributed_grid.model.lease_changes import IdleChanged
+from distributed_grid.model.leases import Idle, Purpose
 from distributed_grid.model.times import parse_instant
 
 
@@ -50,6 +51,21 @@ def error_of(*words: str) -> GridError:
 
 def lease(served: ServedGrid, **more: Any) -> dict[str, Any]:
     return served.client.request_boost({"target_node": "a", "resource_type": "cpu", "amount": 1} | more)
+
+
+def test_idle_leases_of_programs_are_counted_where_they_are_not_shown(served: ServedGrid) -> None:
+    held = lease(served, purpose="run", delivery="reserve")
+    lease(served, purpose="run", delivery="reserve")
+
+    async def idle() -> None:
+        ledger, measures = served.engine.parts.ledger, served.engine.idle_leases
+        if measures is not None:
+            await measures.stop()  # which knows better
+        ledger.apply(ledger.find(held["boost_id"]), IdleChanged(Idle(datetime(2025, 6, 1, tzinfo=UTC), yields=True)))
+
+    served.in_its_loop(idle())
+    for words in (("boost", "status"), ("cluster", "status"), ("node", "show", "a")):
+        assert "2 leases of running programs (1 idle): grid boost status" in typed(*words).output
 
 
 @pytest.mark.parametrize("purpose", [each for each in Purpose if each is not Purpose.BOOST])

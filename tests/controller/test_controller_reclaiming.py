@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from served_grid import NODES, ServedGrid, WallClock, asked_back
 
 from distributed_grid.client import GridClient
 from distributed_grid.engine.engine import Engine
+from distributed_grid.model.lease_changes import IdleChanged
+from distributed_grid.model.leases import Idle
 from distributed_grid.orchestration.resource_boost_manager import (
+    IdleNotice,
     ReclaimNotice,
     ResourceBoostManager,
     ResourceBoostRequest,
@@ -199,6 +203,54 @@ def test_a_callback_gives_up_what_it_returns(
             assert (notice.boost_id, notice.resource_type, notice.amount) == (boost_id, "cpu", 2)
             assert notice.reason == "ana needs it"
             assert notice.deadline.tzinfo is not None
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+async def is_idle(grid: ServedGrid, boost_id: str, since: datetime | None) -> None:
+    """It has been idle since then, or is in use."""
+
+    async def change() -> None:
+        ledger, measures = grid.engine.parts.ledger, grid.engine.idle_leases
+        if measures is not None:
+            await measures.stop()  # which knows better
+        ledger.apply(ledger.find(boost_id), IdleChanged(None if since is None else Idle(since, yields=True)))
+
+    await asyncio.to_thread(grid.in_its_loop, change())
+
+
+MORNING = datetime(2025, 6, 1, 9, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("given", "left"), [(2, 1), (True, 0), (100, 0), (None, 3), (False, 3), (0, 3), (-1, 3)])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_idle_callback_is_called_once_for_each_idle_time_and_gives_up_what_it_returns(
+    fresh: ServedGrid, monkeypatch: pytest.MonkeyPatch, given: Any, left: float, is_async: bool
+) -> None:
+    monkeypatch.setenv("GRID_HOME", str(fresh.home.path))
+    heard: list[IdleNotice] = []
+
+    def plain(idle: IdleNotice) -> Any:
+        heard.append(idle)
+        return given if len(heard) == 2 else None
+
+    async def awaited(idle: IdleNotice) -> Any:
+        return plain(idle)
+
+    async def scene() -> None:
+        async with ResourceBoostManager() as manager:
+            request = ResourceBoostRequest("b", "cpu", 3, preferred_source="a", on_idle=awaited if is_async else plain)
+            boost_id = await manager.request_boost(request)
+            assert boost_id is not None
+            await is_idle(fresh, boost_id, MORNING)
+            await until(lambda: heard)
+            assert heard == [IdleNotice(boost_id, "cpu", 3, MORNING)]
+            await is_idle(fresh, boost_id, MORNING + timedelta(hours=1))
+            await until(lambda: len(heard) == 2)
+            if left == 3:  # called again, it is through with the time before
+                await is_idle(fresh, boost_id, MORNING + timedelta(hours=2))
+                await until(lambda: len(heard) == 3)
+            await settles(manager, boost_id, left)
 
     asyncio.run(asyncio.wait_for(scene(), 60))
 

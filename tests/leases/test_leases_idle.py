@@ -2,22 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from builders import ask, reading
+from builders import NOON, ask, lease, reading, waits
 from fake_telemetry import FakeTelemetry
 from hook_server import HookServer
 from whole_grid import WholeGrid, at_home
 
 from distributed_grid.errors import NoCapacity
-from distributed_grid.leases.programs import report_program
-from distributed_grid.leases.reclaim import take_what_is_noticed
+from distributed_grid.leases.programs import leave, report_program, report_use
+from distributed_grid.leases.reclaim import take_what_is_noticed, why_it_yields
 from distributed_grid.model.endings import EndCause
-from distributed_grid.model.leases import Lease, LeaseState
+from distributed_grid.model.leases import Idle, Lease, LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority
+from distributed_grid.model.requests import Occurrence
 from distributed_grid.model.resources import GB, GPU, scale
-from distributed_grid.model.snapshots import GpuReading, Reading, WorkerUse
+from distributed_grid.model.snapshots import GpuProcess, GpuReading, Reading, WorkerUse
+from distributed_grid.model.validators import NEVER_S
 
 LOW, CRITICAL = AllocationPriority.LOW, AllocationPriority.CRITICAL
 IDLE_AFTER_S, GRACE_S, EVERY_S = 60, 10, 5
@@ -165,6 +168,124 @@ def test_a_program_that_enters_during_the_grace_period_keeps_its_lease(lab: Whol
     assert lab.leases[held.id].notice is None
 
 
+class ProgramInside:
+    """What `grid run` reports of a program, every second."""
+
+    def __init__(self, lab: WholeGrid, held: Lease, *, cores: float | None = 0.0) -> None:
+        self.lab, self.held, self.cores = lab, held, cores
+        self.cpu_s = 0.0
+
+    def runs_for(self, seconds: float) -> None:
+        for _ in range(round(seconds)):
+            if (lease := self.lab.leases.get(self.held.id)) is None:
+                return
+            self.lab.run(self._report(lease))
+            self.lab.wait(1)
+
+    async def _report(self, lease: Lease) -> None:
+        await report_program(self.lab.parts, lease, "p1", "train.py")
+        if self.cores is not None:
+            self.cpu_s += self.cores
+            report_use(self.lab.parts, lease, "p1", self.cpu_s)
+
+
+def run_with_a_gpu(lab: WholeGrid, telemetry: FakeTelemetry, cores: float | None = 0.0) -> ProgramInside:
+    telemetry.answers["a"] = measured(0.0)
+    return ProgramInside(lab, gpu_of(lab, purpose=Purpose.RUN, duration_s=100 * IDLE_AFTER_S), cores=cores)
+
+
+def test_a_run_that_does_nothing_is_reported_and_lent_on_after_its_notice_and_grace(
+    lab: WholeGrid, telemetry: FakeTelemetry
+) -> None:
+    program = run_with_a_gpu(lab, telemetry, cores=0.01)
+    program.runs_for(IDLE_AFTER_S + 4 * EVERY_S)
+    assert lab.leases[program.held.id].idle is not None
+    assert lab.leases[program.held.id].notice is None
+    assert len(lab.events("idle")) == 1
+
+    asks_for_a_gpu(lab)
+    program.runs_for(GRACE_S - 2)
+    noticed = lab.leases[program.held.id]
+    assert noticed.notice is not None
+    assert noticed.state is LeaseState.ACTIVE
+    program.runs_for(3 * GRACE_S)
+
+    assert is_lent_on(lab, program.held)
+
+
+@pytest.mark.parametrize("case", ["the program computes", "it is not measured", "its GPU computes without Ray"])
+def test_a_run_that_works_or_is_not_measured_is_not_touched(
+    lab: WholeGrid, telemetry: FakeTelemetry, case: str
+) -> None:
+    program = run_with_a_gpu(lab, telemetry)
+    match case:
+        case "the program computes":
+            program.cores = 0.5
+        case "it is not measured":
+            program.cores = None
+        case _:
+            busy = measured(0.9)
+            telemetry.answers["a"] = replace(busy, gpus=(replace(busy.gpus[0], processes=(GpuProcess(9, 1, False),)),))
+    asks_for_a_gpu(lab)
+    program.runs_for(3 * IDLE_AFTER_S)
+    assert lab.leases[program.held.id].idle is None
+    assert lab.leases[program.held.id].notice is None
+
+
+def test_a_run_that_works_for_a_moment_now_and_then_keeps_its_lease(lab: WholeGrid, telemetry: FakeTelemetry) -> None:
+    program = run_with_a_gpu(lab, telemetry)
+    asks_for_a_gpu(lab)
+    for _ in range(6):
+        program.cores = 0.0
+        program.runs_for(IDLE_AFTER_S / 2)
+        program.cores = 0.5
+        program.runs_for(2)
+    assert lab.leases[program.held.id].notice is None
+    assert not lab.events("idle")
+
+
+def test_a_run_that_works_again_in_its_grace_period_keeps_its_lease(lab: WholeGrid, telemetry: FakeTelemetry) -> None:
+    program = run_with_a_gpu(lab, telemetry)
+    program.runs_for(IDLE_AFTER_S + 4 * EVERY_S)
+    asks_for_a_gpu(lab)
+    program.runs_for(GRACE_S - 2)
+    assert lab.leases[program.held.id].notice is not None
+
+    program.cores = 1.0
+    program.runs_for(3 * GRACE_S)
+
+    assert lab.leases[program.held.id].state is LeaseState.ACTIVE
+    assert lab.leases[program.held.id].notice is None
+    assert lab.events("reclaim_withdrawn")
+
+
+def test_work_that_a_quiet_program_has_in_its_lease_is_use(lab: WholeGrid, telemetry: FakeTelemetry) -> None:
+    program = run_with_a_gpu(lab, telemetry)
+    assert program.held.held_by is not None
+    pid = lab.cluster.start_in_group(program.held.held_by)
+    telemetry.answers["a"] = measured(0.0, **{f"_{pid}": 0.5})
+    asks_for_a_gpu(lab)
+    program.runs_for(3 * IDLE_AFTER_S)
+    assert lab.leases[program.held.id].idle is None
+    assert pid in lab.cluster.running()
+
+
+def test_a_program_that_was_there_for_a_moment_has_used_the_lease(lab: WholeGrid) -> None:
+    held = gpu_of(lab)
+
+    async def enter_and_leave() -> None:
+        inside = await report_program(lab.parts, held, "p1", "date")
+        await leave(lab.parts, inside, "p1")
+
+    lab.run(enter_and_leave())
+    lab.wait(IDLE_AFTER_S / 2)
+    lab.run(enter_and_leave())
+    lab.wait(IDLE_AFTER_S / 2 + 2 * EVERY_S)
+    assert lab.leases[held.id].idle is None
+    lab.wait(IDLE_AFTER_S)
+    assert lab.leases[held.id].idle is not None
+
+
 def test_a_transfer_is_shrunk_by_what_is_needed(make_grid: Make, telemetry: FakeTelemetry) -> None:
     lab = idle_lab(make_grid, telemetry)
     held = lab.run(lab.service.request(ask("b", amount=4, source="a", priority=CRITICAL)))
@@ -201,6 +322,39 @@ def test_off_looks_for_none(make_grid: Make, telemetry: FakeTelemetry) -> None:
     held = gpu_of(lab)
     lab.wait(2 * IDLE_AFTER_S)
     assert lab.leases[held.id].idle is None
+
+
+def test_a_request_may_say_when_its_lease_is_idle_or_that_it_never_is(lab: WholeGrid) -> None:
+    soon, never = gpu_of(lab, idle_after=IDLE_AFTER_S / 2), gpu_of(lab, "c", idle_after=NEVER_S)
+    lab.wait(IDLE_AFTER_S / 2 + 2 * EVERY_S)
+    assert lab.leases[soon.id].idle is not None
+    asks_for_a_gpu(lab)
+    asks_for_a_gpu(lab, "c")
+    lab.wait(3 * IDLE_AFTER_S)
+    assert soon.id not in lab.leases
+    assert lab.leases[never.id].idle is None
+    assert lab.on_disk()[never.id].idle_after == NEVER_S
+
+
+@pytest.mark.parametrize(
+    ("priority", "ends_before", "cause"),
+    [
+        ("low", False, EndCause.PREEMPTED),
+        ("normal", True, EndCause.PREEMPTED),
+        ("normal", False, EndCause.IDLE),
+        ("high", True, EndCause.IDLE),
+        ("high", False, EndCause.IDLE),
+    ],
+)
+def test_a_window_takes_an_idle_lease_that_is_used_again_only_if_it_would_take_any_such_lease(
+    priority: str, ends_before: bool, cause: EndCause
+) -> None:
+    begin = NOON + timedelta(hours=1)
+    expires_at = begin - timedelta(minutes=1) if ends_before else begin + timedelta(hours=1)
+    victim = lease(priority=AllocationPriority(priority), expires_at=expires_at, idle=Idle(NOON, yields=True))
+    window = Occurrence("training", begin, begin + timedelta(hours=3), NOON)
+    _, ending = why_it_yields(victim, replace(waits(), occurrence=window), "the window begins", NOON)
+    assert ending.cause is cause
 
 
 def test_an_idle_lease_has_its_minimum_hold(make_grid: Make, telemetry: FakeTelemetry) -> None:

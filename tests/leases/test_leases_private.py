@@ -1,6 +1,7 @@
 """Ray is told of the end of a lease with a private cluster, once for each deadline."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from builders import FOR_ANA, ask
@@ -9,6 +10,7 @@ from whole_grid import WholeGrid
 
 from distributed_grid.leases.programs import report_program
 from distributed_grid.leases.reclaim import reclaim
+from distributed_grid.model.endings import EndCause, Ending
 from distributed_grid.model.leases import Lease, Purpose
 
 GRACE_S = 40.0
@@ -44,7 +46,7 @@ def lab(make_grid: Callable[..., WholeGrid], cluster: WithRaylets) -> WholeGrid:
     return make_grid(cluster)
 
 
-def reclaimed(lab: WholeGrid, *, has_program: bool = True) -> Lease:
+def reclaimed(lab: WholeGrid, *, has_program: bool = True, ending: Ending = FOR_ANA) -> Lease:
     held = lab.run(
         lab.service.request(
             ask("b", amount=2, source="a", delivery="reserve", grace_s=GRACE_S, purpose=Purpose.RUN, requester="bob")
@@ -54,7 +56,7 @@ def reclaimed(lab: WholeGrid, *, has_program: bool = True) -> Lease:
     async def entering() -> None:
         if has_program:
             await report_program(lab.parts, held, "p1", "train.py")
-        reclaim(lab.parts, held, "ana needs it", FOR_ANA)
+        reclaim(lab.parts, held, "ana needs it", ending)
         await lab.parts.try_commit()
 
     lab.run(entering())
@@ -79,6 +81,15 @@ def test_ray_is_told_as_soon_as_something_lives_there_that_hears_of_it(lab: Whol
     cluster.has_actors = True
     lab.wait(2.0)
     assert len(cluster.drained) == 1
+
+
+def test_the_notice_of_an_idle_lease_drains_nothing_since_it_may_be_withdrawn(
+    lab: WholeGrid, cluster: WithRaylets
+) -> None:
+    held = reclaimed(lab, ending=replace(FOR_ANA, cause=EndCause.IDLE))
+    lab.wait(5.0)
+    assert lab.leases[held.id].notice is not None
+    assert not cluster.drained
 
 
 def test_a_cluster_that_does_not_answer_is_told_again_and_delays_nothing(lab: WholeGrid, cluster: WithRaylets) -> None:

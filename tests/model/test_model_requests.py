@@ -20,7 +20,7 @@ from distributed_grid.model.requests import (
     reservation,
 )
 from distributed_grid.model.resources import GB
-from distributed_grid.model.validators import LONGEST_S, seconds
+from distributed_grid.model.validators import LONGEST_S, NEVER_S, seconds
 
 
 def _body(**changes: Any) -> Any:
@@ -145,11 +145,28 @@ def test_one_kind_has_nothing_along_so_that_a_plan_takes_the_request_too() -> No
 def test_a_command_makes_the_same_request() -> None:
     plain = Ask("a", "cpu", 20_000, max_sources=MOST_SOURCES)
     terms = {"priority": AllocationPriority.HIGH, "duration_s": 90.0, "grace_s": 0.0, "on_grace_end": OnGraceEnd.KILL}
-    full = Ask("a", "memory", 3 * GB // 2, sources=("b",), delivery="transfer", **terms)
+    full = Ask("a", "memory", 3 * GB // 2, sources=("b",), delivery="transfer", idle_after=NEVER_S, **terms)
     assert command(plain) == "grid boost request a cpu 2"
-    words = "--source b --priority high --duration 90 --delivery transfer --grace 0 --on-grace-end kill"
+    words = (
+        "--source b --priority high --duration 90 --delivery transfer --grace 0 --idle-after never --on-grace-end kill"
+    )
     assert command(full) == f"grid boost request a memory 1.5 {words}"
     assert command(full, queued=True) == f"grid resource-sharing request a memory 1.5 {words.partition(' --grace')[0]}"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [(None, None), ("never", NEVER_S), ("2h", 7200.0), (90, 90.0), ("90", 90.0)]
+)
+def test_a_request_says_when_its_lease_is_idle(given: Any, kept: float | None) -> None:
+    ask = make_ask({"target_node": "a", "resource_type": "cpu", "amount": 2, "idle_after": given})
+    assert ask.idle_after == kept
+    assert ask.terms["idle_after"] == kept
+
+
+@pytest.mark.parametrize("wrong", [0, "0", -1, "soon", "Never", True, 1e12])
+def test_an_idle_time_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidDuration, match="The idle time must be"):
+        make_ask({"target_node": "a", "resource_type": "cpu", "amount": 2, "idle_after": wrong})
 
 
 def test_a_run_is_repeated_as_a_run_and_what_no_command_can_ask_for_has_none() -> None:

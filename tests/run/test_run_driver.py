@@ -12,6 +12,7 @@ import pytest
 from live_grid import until
 
 from distributed_grid.errors import InvalidRequest
+from distributed_grid.monitoring.cpu_meter import CpuMeter
 from distributed_grid.run.driver import Driver
 
 PARENT = """
@@ -86,3 +87,46 @@ def test_a_program_is_above_itself_and_what_it_starts_on_this_machine() -> None:
         assert not driver.is_above(below, "192.0.2.250")
     finally:
         driver.end(0.0)
+
+
+COMPUTES = """
+import os, subprocess, sys, time
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, "a child"])  # its time counts after its end, too
+    left_behind = f"{sys.executable} {__file__} another & sleep 3"
+    subprocess.run(["sh", "-c", left_behind])
+    time.sleep(600)
+parent = os.getppid()
+while sys.argv[1] == "another" and os.getppid() == parent:
+    time.sleep(0.1)
+end = time.process_time() + 1.0
+while time.process_time() < end:
+    pass
+print(os.getpid(), flush=True)
+time.sleep(600 if sys.argv[1] == "another" else 0)
+"""
+
+
+def test_the_cpu_time_of_a_program_is_that_of_everything_that_it_started(tmp_path: Path) -> None:
+    script, output = tmp_path / "computes.py", tmp_path / "output"
+    script.write_text(COMPUTES)
+    with output.open("wb") as file:
+        driver = Driver([sys.executable, str(script)], os.environ, file)
+    meter, read = CpuMeter(driver.pid), [0.0]
+
+    def have_computed() -> list[str]:
+        if (used := meter.read()) is not None:
+            read.append(used)
+        return ids if len(ids := ID.findall(output.read_text())) == 2 else []
+
+    assert meter.read() is not None
+    assert meter.read() is None, "it was read a moment ago"
+    left_behind = int(until(have_computed, 60, "a child has computed, and one whose parent has ended")[1])
+    try:
+        used = until(meter.read, 60, "it can be read again")
+        assert used >= 1.9
+        assert read == sorted(read)
+        assert until(meter.read, 60, "it can be read again") - used < 0.2, "all of them wait"
+    finally:
+        driver.end(0.0)
+        os.kill(left_behind, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import fields
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -9,9 +10,16 @@ from pydantic import TypeAdapter
 
 from distributed_grid.execution import ray_gateway
 from distributed_grid.leases.view import boost_dict
-from distributed_grid.model.leases import WATCHED, Delivery, Notice, Share
+from distributed_grid.model.leases import WATCHED, Delivery, Idle, Notice, Share
 from distributed_grid.sdk.backend import Backend
-from distributed_grid.sdk.boosts import ReclaimNotice, ReclaimWatch, ResourceBoost, ResourceBoostRequest, ResourceType
+from distributed_grid.sdk.boosts import (
+    IdleNotice,
+    ReclaimNotice,
+    ReclaimWatch,
+    ResourceBoost,
+    ResourceBoostRequest,
+    ResourceType,
+)
 from distributed_grid.wire.boosts import Boost, BoostRequest
 from tests.support.builders import NOON, cpu, lease
 
@@ -20,7 +28,8 @@ def test_a_request_can_state_every_key_of_the_api() -> None:
     everything: dict[str, Any] = {each.name: "1" for each in fields(ResourceBoostRequest)}
     everything |= {"amount": "1..4", "on_capacity": None}
     everything |= {"sources": ["gpu1"], "max_sources": 2, "members": 1}
-    everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0, "on_reclaim": None}
+    everything |= {"along": {"memory": 8}, "own_too": True, "wait_seconds": 2.0}
+    everything |= {"on_reclaim": None, "on_idle": None}
     body = ResourceBoostRequest(**everything).body()
     assert TypeAdapter(BoostRequest).validate_python(body) == body
     assert body.keys() == BoostRequest.__annotations__.keys()
@@ -81,6 +90,44 @@ def test_an_unexpected_error_does_not_end_the_watch_for_reclaim_notices() -> Non
             await watch.stop()
 
     asyncio.run(watching())
+
+
+class _Idle:
+    """A backend with a boost that is idle at these looks, one after another; the last answer stays."""
+
+    def __init__(self, *since: datetime | None) -> None:
+        self.is_over = asyncio.Event()
+        self._looks = 0
+        self._since = since
+
+    async def ask(self, _call: object) -> dict[str, Any]:
+        since = self._since[min(self._looks, len(self._since) - 1)]
+        self._looks += 1
+        if self._looks > 2 * len(self._since):
+            self.is_over.set()
+        return {"boosts": [boost_dict(lease(idle=since and Idle(since, yields=True)))], "cut": False}
+
+
+def test_an_idle_callback_hears_of_each_idle_time_once() -> None:
+    later, heard = NOON + timedelta(hours=1), []
+
+    async def watching() -> None:
+        backend = _Idle(None, NOON, NOON, None, later, later)
+
+        async def ready() -> Backend:
+            return cast(Backend, backend)
+
+        async def hears(idle: IdleNotice) -> None:
+            heard.append(idle.idle_since)
+
+        watch = ReclaimWatch(ready, every_s=0.01)
+        watch.add("b1", None, hears)
+        async with asyncio.timeout(5):
+            await backend.is_over.wait()
+        await watch.stop()
+
+    asyncio.run(watching())
+    assert heard == [NOON, later]
 
 
 @pytest.mark.parametrize(("delivery", "node"), [(Delivery.TRANSFER, "gpu-master"), (Delivery.RESERVE, "gpu1")])

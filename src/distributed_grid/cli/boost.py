@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from distributed_grid.cli.capacity_options import CapacityCommand, CapacityOptions, requested, with_capacity_options
-from distributed_grid.cli.commands import TIME, Group
+from distributed_grid.cli.commands import IDLE_HELP, TIME, TIME_OR_NEVER, Group
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import json_option, keep_showing, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, ON_GRACE_END
@@ -54,6 +54,7 @@ def boost() -> None:
 @click.option(
     "--reclaim-watch", is_flag=True, help="Give notice before a reclaim, in GRID_HOME/reclaim/ID.json on the head."
 )
+@click.option("--idle-after", metavar=TIME_OR_NEVER, help=IDLE_HELP)
 @click.option("--auto-renew", is_flag=True, help="Stay in the foreground, and renew the boost until this process ends.")
 @json_option
 @with_client
@@ -62,6 +63,7 @@ def request(
     wait: str | None,
     reclaim_url: str | None,
     reclaim_watch: bool,
+    idle_after: str | None,
     auto_renew: bool,
     as_json: bool,
     grace: str | None,
@@ -74,7 +76,9 @@ def request(
     from distributed_grid.model.validators import waiting_time
 
     hook = reclaim_url or (WATCHED if reclaim_watch else None)
-    body, ask = requested(options, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=hook)
+    body, ask = requested(
+        options, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=hook, idle_after=idle_after
+    )
     wait_s = 0.0 if wait is None else waiting_time(wait)
     if wait_s:
         say(f"Waiting up to {wait_s:g} s for {ask.describe()} ...")

@@ -15,9 +15,10 @@ import psutil
 
 from distributed_grid.client import GridClient
 from distributed_grid.model.endings import TERM_S
+from distributed_grid.monitoring.cpu_meter import CpuMeter
 from distributed_grid.run.driver import captured, explained
 from distributed_grid.run.held_lease import HeldLease, reserved
-from distributed_grid.run.monitor import ReclaimMessages
+from distributed_grid.run.monitor import LeaseMessages, MessageFiles
 
 if TYPE_CHECKING:
     from distributed_grid.wire.boosts import Boost
@@ -43,11 +44,11 @@ def run_inside(
     if not command:
         say(f"Ray work in this shell runs on {boost['source_node']}, in boost {boost['boost_id'][:8]}. To leave: exit")
     with tempfile.TemporaryDirectory(prefix="grid-shell-") as folder:
-        reclaim = Path(folder) / "reclaim.json"
-        environment = captured(client, boost, allow_escapes=allow_escapes) | {"GRID_RECLAIM_FILE": str(reclaim)}
+        files = MessageFiles(Path(folder))
+        environment = captured(client, boost, allow_escapes=allow_escapes) | files.environment
         with explained(inside[0]), subprocess.Popen(inside, env=environment) as process:
             try:
-                return _supervised(client, boost, process, Path(inside[0]).name, say, reclaim, ends=bool(command))
+                return _supervised(client, boost, process, Path(inside[0]).name, say, files, ends=bool(command))
             except BaseException:
                 process.kill()
                 raise
@@ -59,18 +60,19 @@ def _supervised(
     process: subprocess.Popen[bytes],
     label: str,
     say: Callable[[str], None],
-    reclaim: Path,
+    files: MessageFiles,
     *,
     ends: bool,
 ) -> int:
     lease = HeldLease(client, boost, uuid.uuid4().hex, label, is_ours=False, is_inside=lambda: ends or _runs(process))
-    messages = ReclaimMessages(lease, say, reclaim)
+    lease.measure(CpuMeter(process.pid).read)
+    messages = LeaseMessages(lease, say, files)
     try:
         while (code := _waited(process, _POLL_S)) is None:
             for text in lease.losses():
                 say(f"grid: {text}")
             reclaim_now = messages.look("The command" if ends else "What runs in this shell")
-            if lease.ended is None and (reclaim_now is None or reclaim_now.left_s > 0):
+            if lease.ended is None and (reclaim_now is None or not reclaim_now.is_over):
                 continue
             say(f"grid: boost {lease.id[:8]} has ended.")
             if not ends:

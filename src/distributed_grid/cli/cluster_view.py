@@ -226,7 +226,7 @@ def demand_and_queue_lines(seen: ClusterStatus | OneNode, canvas: Canvas, *, wha
 
 def _boosts(status: BoostList, canvas: Canvas) -> list[str]:
     """The boosts that end next."""
-    hidden = hidden_leases(status.get("hidden", 0))
+    hidden = hidden_leases(status.get("hidden", 0), status.get("hidden_idle", 0))
     if not status["boosts"]:
         return [f"{bold('Boosts:')} none", *hidden]
     soonest = sorted(status["boosts"], key=ends_at)

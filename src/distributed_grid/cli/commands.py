@@ -7,6 +7,8 @@ from typing import Any, Final
 import click
 
 TIME: Final = "TIME"
+TIME_OR_NEVER: Final = "TIME|never"
+IDLE_HELP: Final = "How long its work must not use it before it counts as idle.  [default: as configured, else 15m]"
 """The metavar of every option that takes a length of time."""
 _TIME_NOTE: Final = "TIME is a number of seconds, or a length such as 30m, 1h30m or 2d."
 _LISTING: Final = ("ls", "list", "status")

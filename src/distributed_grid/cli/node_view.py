@@ -12,7 +12,7 @@ from distributed_grid.cli.cluster_view import demand_and_queue_lines, in_use_lin
 from distributed_grid.cli.columns import Canvas, Column, Form, columns, fit, fitted_table
 from distributed_grid.cli.node_columns import STATES, bar, colour, curve, kinds_of, node_columns, node_styles, percent
 from distributed_grid.cli.output import short
-from distributed_grid.cli.tables import asked_as_boosts, bold, boost_rows, ends_at, hidden_leases
+from distributed_grid.cli.tables import asked_as_boosts, bold, boost_rows, ends_at, hidden_leases, idle_among
 from distributed_grid.model.resources import BUILT_IN, CPU, GB, GPU, MEMORY
 from distributed_grid.model.times import parse_instant, span
 
@@ -270,7 +270,8 @@ def _gpu(gpu: MeasuredGpu, canvas: Canvas) -> Iterable[str]:
 def _boost_lines(node: OneNode, canvas: Canvas) -> list[str]:
     boosts = asked_as_boosts(node["boosts"])
     of_programs = len(node["boosts"]) - len(boosts)
-    hidden = hidden_leases(of_programs, f"grid boost status --node {node['name']} --all")
+    idle = idle_among(node["boosts"]) - idle_among(boosts)
+    hidden = hidden_leases(of_programs, idle, f"grid boost status --node {node['name']} --all")
     if not boosts:
         return [f"{bold('Boosts:')} none", *hidden]
     return [bold("Boosts"), *boost_rows(sorted(boosts, key=ends_at), canvas), *hidden]

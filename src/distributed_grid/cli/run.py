@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distributed_grid.cli.commands import TIME, Command
+from distributed_grid.cli.commands import IDLE_HELP, TIME, TIME_OR_NEVER, Command
 from distributed_grid.cli.connection import with_client
 from distributed_grid.cli.output import StatusLine, json_option, say, show
 from distributed_grid.cli.parameters import BOOST, NODE, PRIORITY
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     help="How long the program may continue when its lease is reclaimed.  [default: as configured, else 30s]",
 )
 @click.option("--reclaim-url", metavar="URL", help="The URL to notify before the lease is reclaimed.")
+@click.option("--idle-after", metavar=TIME_OR_NEVER, help=IDLE_HELP)
 @click.option(
     "--boost", metavar="ID", type=BOOST, help="Run inside this reserved boost, which stays when the run ends."
 )

@@ -136,25 +136,35 @@ def without_runs(status: S) -> S:
     """Only the boosts that were requested as boosts, and how many other leases there are (`hidden`)."""
     kept = asked_as_boosts(status["boosts"])
     hidden = len(status["boosts"]) - len(kept)
+    idle = idle_among(status["boosts"]) - idle_among(kept)
     status = status.copy()
     status.update({"boosts": kept})
     if hidden:
         status["hidden"] = hidden
+    if idle:
+        status["hidden_idle"] = idle
     return status
+
+
+def idle_among(boosts: Iterable[Boost]) -> int:
+    return sum(boost["idle_since"] is not None for boost in boosts)
 
 
 def boost_table(status: BoostList, canvas: Canvas | None = None) -> str:
     """Show the totals per resource type, then every boost."""
     canvas = canvas or Canvas()
-    head = [boost_totals(status, canvas), *hidden_leases(status.get("hidden", 0))]
+    head = [boost_totals(status, canvas), *hidden_leases(status.get("hidden", 0), status.get("hidden_idle", 0))]
     if not status["boosts"]:
         return "\n".join([*head, "To request one:  grid boost request NODE cpu|gpu|memory AMOUNT"])
     return "\n".join([*head, "", *boost_rows(status["boosts"], canvas), *not_all(status)])
 
 
-def hidden_leases(count: int, command: str = "grid boost status --all") -> list[str]:
+def hidden_leases(count: int, idle: int, command: str = "grid boost status --all") -> list[str]:
     """A line about the leases of runs, tasks, roles and moved processes, which are not shown as boosts."""
-    return [click.style(f"{leases_of_programs(count)}: {command}", dim=True)] if count else []
+    if not count:
+        return []
+    of_them = f" ({idle} idle)" if idle else ""
+    return [click.style(f"{leases_of_programs(count)}{of_them}: {command}", dim=not idle)]
 
 
 def leases_of_programs(count: int) -> str:

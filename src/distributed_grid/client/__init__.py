@@ -142,10 +142,15 @@ class GridClient(Caller):
         """What would help before something runs short, and the commands for it."""
         return self._answer(Call("GET", "/suggestions"))
 
-    def report_program(self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True) -> ProgramAnswer:
-        """Report whether a program is inside a boost; the boost, and the seconds until the program has to leave."""
+    def report_program(
+        self, boost_id: str, program_id: str, label: str, *, is_inside: bool = True, cpu_s: float | None = None
+    ) -> ProgramAnswer:
+        """Report whether a program is inside a boost, and its CPU time if that was measured just now.
+
+        Returns the boost, and the seconds until the program has to leave.
+        """
         path = f"/boosts/{_segment(boost_id)}/programs/{_segment(program_id)}"
-        body: ProgramRequest = {"label": label, "is_inside": is_inside}
+        body: ProgramRequest = {"label": label, "is_inside": is_inside, "cpu_seconds": cpu_s}
         return self._answer(Call("PUT", path, body))
 
     def leave(self, boost_id: str, program_id: str) -> None:

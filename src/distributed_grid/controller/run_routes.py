@@ -13,7 +13,14 @@ from distributed_grid.controller.limits import check_room_inside
 from distributed_grid.decide.leases.ownership import owned_boost_dict
 from distributed_grid.engine.engine import Engine
 from distributed_grid.errors import BoostNotFound, said_by
-from distributed_grid.leases.programs import leave, private_head_for, program_answer, report_program, work_in
+from distributed_grid.leases.programs import (
+    leave,
+    private_head_for,
+    program_answer,
+    report_program,
+    report_use,
+    work_in,
+)
 from distributed_grid.model.codec import PLAIN
 from distributed_grid.model.principals import Scope
 from distributed_grid.model.work import work_dict
@@ -46,10 +53,14 @@ def add_run_routes(api: APIRouter, engine: Engine, where: Callable[[], Whereabou
         try:
             lease = own_boost(p, asker, boost_id, "run a program")
             if not body.get("is_inside", True):
-                return program_answer(p, await leave(p, lease, program_id, who=asker.name))
-            if all(program.id != program_id for program in lease.programs):
-                check_room_inside(engine, asker, lease)
-            return program_answer(p, await report_program(p, lease, program_id, body.get("label", ""), who=asker.name))
+                lease = await leave(p, lease, program_id, who=asker.name)
+            else:
+                if all(program.id != program_id for program in lease.programs):
+                    check_room_inside(engine, asker, lease)
+                lease = await report_program(p, lease, program_id, body.get("label", ""), who=asker.name)
+            if (cpu_s := body.get("cpu_seconds")) is not None:
+                report_use(p, lease, program_id, cpu_s)
+            return program_answer(p, lease)
         except BoostNotFound:
             ended = await engine.service.released_before(boost_id)
             if ended is None:

@@ -14,6 +14,7 @@ import grpc
 from ray._private.grpc_utils import init_grpc_channel
 from ray.core.generated import common_pb2, gcs_pb2, gcs_service_pb2, gcs_service_pb2_grpc
 
+from distributed_grid.execution.extensions import LIMIT
 from distributed_grid.execution.port import NodeView
 from distributed_grid.model.work import HOOK_MARK, RUN_MARK, Driver, Work
 
@@ -135,8 +136,11 @@ def _waits_for_room(times: Any) -> bool:
 
 def cpus_in_use(said: NodeView | None, group_id: str) -> float:
     """How many of a group's CPUs its work holds, according to its node."""
-    name = f"CPU_group_{group_id}"
-    return 0.0 if said is None else max(0.0, said.total.get(name, 0.0) - said.free.get(name, 0.0))
+    if said is None:
+        return 0.0
+    names = (f"CPU_group_{group_id}", f"CPU_group_{LIMIT}_{group_id}")
+    of_all, of_the_limit = (said.total.get(name, 0.0) - said.free.get(name, 0.0) for name in names)
+    return max(0.0, of_all - of_the_limit)
 
 
 _LEFTOVERS_TIMEOUT_S: Final = 5.0

@@ -11,13 +11,18 @@ from typing import Final, Protocol
 
 from distributed_grid import threads
 from distributed_grid.config.sharing import IdleAction
+from distributed_grid.decide.leases.elastic import growth_of
 from distributed_grid.decide.leases.idle import (
     Occupant,
     Unused,
+    idle_after_of,
     is_due,
     is_idle,
+    measured_each,
+    programs_inside,
     sampled,
     why_borrowed,
+    why_devices_used,
     why_never_idle,
     why_occupied,
     why_unmeasured,
@@ -36,9 +41,6 @@ from distributed_grid.model.snapshots import NodeSnapshot
 from distributed_grid.model.times import span
 
 _EVERY_S: Final = 1.0
-_LEAST_GAP_S: Final = 5.0
-_GAP: Final = 2.5
-"""After so many intervals of measuring without a sample, a lease counts as in use."""
 
 
 class Measured(Protocol):
@@ -59,6 +61,18 @@ class _Inside:
     read_at: datetime | None
     why: str
     """Why it counts as in use; empty: it is unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """One look at a lease."""
+
+    why: str
+    """Why it counts as in use; empty: it is unused."""
+    at: datetime
+    """The moment up to which that is known."""
+    used_until: datetime | None = None
+    """The last moment at which it is known to have been used, also between two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class IdleLeases:
         self._measured = measured
         self._action = sharing.idle_action
         self._idle_after = timedelta(seconds=float(sharing.idle_after))
-        self._longest_gap = timedelta(seconds=max(_LEAST_GAP_S, _GAP * float(sharing.monitoring_interval_seconds)))
+        _, self._longest_gap = measured_each(float(sharing.monitoring_interval_seconds))
         self._unused: dict[str, Unused | None] = {}
         """By lease; None: in use at the last sample."""
         self._inside: dict[tuple[str, NodeName], _Inside] = {}
@@ -119,10 +133,10 @@ class IdleLeases:
         for lease in p.ledger:
             if lease.grows:
                 continue  # it is taken whenever a request waits
-            why, at = self._sample(lease, seen)
-            unused = sampled(before.get(lease.id), not why, at, self._longest_gap)
+            sample = self._sample(lease, seen)
+            unused = sampled(before.get(lease.id), not sample.why, sample.at, self._longest_gap, sample.used_until)
             self._unused[lease.id] = unused
-            changed |= self._report(lease, unused, why)
+            changed |= self._report(lease, unused, sample.why)
         changed |= await self._take_what_is_due()
         if changed:
             await p.try_commit()
@@ -146,12 +160,25 @@ class IdleLeases:
 
     # -- one lease -------------------------------------------------------------------------------------------
 
-    def _sample(self, lease: Lease, seen: _Seen) -> tuple[str, datetime]:
-        """Why a lease counts as in use, or empty; and the moment up to which that is known."""
-        if (why := why_never_idle(lease, seen.now)) is not None:
-            return why, seen.now
+    def _sample(self, lease: Lease, seen: _Seen) -> _Sample:
+        if (why := why_never_idle(lease)) is not None:
+            return _Sample(why, seen.now)
+        if lease.elastic is not None and any(each.idle is None for each in growth_of(lease, self._p.ledger)):
+            return _Sample("work uses what it has grown by", seen.now)
         if lease.delivery.moves_totals:
-            return self._sample_transfer(lease, seen)
+            return _Sample(*self._sample_transfer(lease, seen))
+        programs = programs_inside(lease, self._p.inside.get(lease.id), seen.now, self._longest_gap)
+        if isinstance(programs, str):
+            return _Sample(programs, seen.now)
+        why, known_until = self._sample_reservation(lease, seen)
+        if programs is None or why:
+            return _Sample(why, known_until)
+        if lease.is_inhabited(seen.now):
+            why = next(filter(None, (why_devices_used(lease, seen.snapshots.get(each)) for each in lease.sources)), "")
+        return _Sample(why, min(known_until, programs.until), programs.since)
+
+    def _sample_reservation(self, lease: Lease, seen: _Seen) -> tuple[str, datetime]:
+        """Why a lease counts as in use, or empty; and the moment up to which that is known."""
         if lease.held_by in seen.groups_waited_for:
             return "work waits to run in it", seen.now
         known_until = seen.now
@@ -196,7 +223,7 @@ class IdleLeases:
         p, before, self._inside = self._p, self._inside, {}
         to_ask: dict[NodeName, list[tuple[Lease, RayMap]]] = {}
         for lease in p.ledger:
-            if lease.delivery.moves_totals or why_never_idle(lease, seen.now) is not None:
+            if lease.delivery.moves_totals or why_never_idle(lease) is not None:
                 continue
             for source in lease.sources:
                 raylet = self._raylet(source)
@@ -240,7 +267,7 @@ class IdleLeases:
     def _report(self, lease: Lease, unused: Unused | None, why: str) -> bool:
         """Report a lease that has become idle, or is used again. True: the caller commits."""
         p = self._p
-        if unused is not None and is_idle(unused, self._idle_after):
+        if unused is not None and is_idle(unused, idle_after_of(lease, self._idle_after)):
             if lease.idle is None:
                 yields = self._action is IdleAction.RECLAIM
                 idle = p.ledger.apply(lease, IdleChanged(Idle(unused.since, yields)))
@@ -263,13 +290,15 @@ class IdleLeases:
         p, taken = self._p, False
         for lease in p.ledger:
             unused = self._unused.get(lease.id)
-            if not is_due(lease, unused, self._idle_after):
+            if not is_due(lease, unused, idle_after_of(lease, self._idle_after)):
                 continue
             is_empty = not any((lease.id, source) in self._inside for source in lease.sources)
             if not lease.delivery.moves_totals and is_empty and not await p.applier.is_idle(lease):
                 continue  # work has just begun: the next turn sees it
-            current = p.ledger.active(lease)
-            if current is not None and current.is_reclaimed_as_idle and why_never_idle(current, p.now()) is None:
+            current, inside = p.ledger.active(lease), p.inside.get(lease.id)
+            if inside is not None and unused is not None and inside.changed_at > unused.until:
+                continue  # a program has just entered or left
+            if current is not None and current.is_reclaimed_as_idle and why_never_idle(current) is None:
                 take_what_is_noticed(p, current, is_idle=True)
                 taken = True
         return taken

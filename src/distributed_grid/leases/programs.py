@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.decide.leases.hooks import private_head
+from distributed_grid.decide.leases.idle import InsideUse, measured_each
 from distributed_grid.errors import InvalidRequest, NotReserved
 from distributed_grid.leases.state import EngineContext
 from distributed_grid.leases.view import boost_dict, ending_of
 from distributed_grid.logs import logger
 from distributed_grid.model.endings import why_it_ends
 from distributed_grid.model.lease_changes import ProgramsChanged
-from distributed_grid.model.leases import Lease, LeaseState, Program
+from distributed_grid.model.leases import Lease, LeaseState, Program, Purpose
 from distributed_grid.model.resources import CPU, GPU, whole
 from distributed_grid.model.times import stamp
 from distributed_grid.model.validators import LONGEST_LABEL, is_id
@@ -96,10 +97,25 @@ async def report_program(p: EngineContext, lease: Lease, program_id: str, label:
     here = Program(program_id, label, now + timedelta(seconds=lasts_s))
     attended = p.ledger.apply(lease, ProgramsChanged((*others, here)))
     if known is None:
+        p.inside[lease.id] = _inside(p, lease).without(program_id, now)
         message = f"{lease.describe()}: {label or program_id} runs inside"
         p.journal.note("program_entered", message, lease=lease, node=lease.source, who=who, program=program_id)
     await p.try_commit()
     return p.ledger.get(lease.id) or attended
+
+
+def report_use(p: EngineContext, lease: Lease, program_id: str, cpu_s: float) -> None:
+    """Record the CPU time that a program's processes have taken since it began. Only in memory: after a restart, grid
+    measures anew."""
+    is_there = lease.purpose is Purpose.RUN or any(program.id == program_id for program in lease.programs)
+    if p.ledger.get(lease.id) is None or not is_there:
+        return
+    window, longest_gap = measured_each(float(p.config.resource_sharing.monitoring_interval_seconds))
+    p.inside[lease.id] = _inside(p, lease).with_report(program_id, cpu_s, p.now(), window, longest_gap)
+
+
+def _inside(p: EngineContext, lease: Lease) -> InsideUse:
+    return p.inside.get(lease.id) or InsideUse(p.now())
 
 
 async def leave(p: EngineContext, lease: Lease, program_id: str, *, who: str = "grid") -> Lease:
@@ -109,6 +125,7 @@ async def leave(p: EngineContext, lease: Lease, program_id: str, *, who: str = "
     if left == lease.programs:
         return lease
     alone = p.ledger.apply(lease, ProgramsChanged(left))
+    p.inside[lease.id] = _inside(p, lease).without(program_id, p.now())
     message = f"{lease.describe()}: a program inside has ended"
     p.journal.note("program_left", message, lease=lease, node=lease.source, who=who, program=program_id)
     await p.try_commit()
@@ -149,7 +166,10 @@ class PrivateClusters:
         """Tell Ray of every lease that ends, without waiting for it."""
         now = self._p.now()
         ending = {lease.id: lease for lease in self._p.ledger if lease.placement_group and lease.programs_at(now)}
-        ending = {key: lease for key, lease in ending.items() if lease.deadline is not None}
+        # Ray's call cannot be taken back, and the notice of an idle lease may be withdrawn.
+        ending = {
+            key: lease for key, lease in ending.items() if lease.deadline is not None and not lease.is_reclaimed_as_idle
+        }
         self._drained = {key: deadline for key, deadline in self._drained.items() if key in ending}
         self._telling = {key: task for key, task in self._telling.items() if not task.done()}
         for key, lease in ending.items():

@@ -38,7 +38,9 @@ def why_it_yields(victim: Lease, waiting: Waiting, reason: str, now: datetime) -
     wants, is_for_window = ask.describe(), False
     if waiting.occurrence is not None:
         wants += f" (window {waiting.occurrence.window})"
-        is_for_window = victim.priority.rank <= ask.priority.rank  # it yields even if it is used again
+        # It yields even if it is used again: any such lease would.
+        ends_before = victim.expires_at <= waiting.occurrence.begin
+        is_for_window = victim.priority.rank < ask.priority.rank + ends_before
     claimant = Claimant(waiting.id, ask.requester, ask.team, ask.priority, wants)
     if victim.idle is not None and victim.yields_as_idle and not victim.grows and not is_for_window:
         unused = f"it has not been used for {span((now - victim.idle.since).total_seconds())}"

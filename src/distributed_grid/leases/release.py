@@ -139,6 +139,7 @@ async def try_finish(
     p.last_return = p.now()
     fault_point(Point.RELEASE_HOME)
     p.notes.pop(lease.id, None)
+    p.inside.pop(lease.id, None)
     p.journal.note(
         "returned",
         f"{done.describe()}: capacity is back ({done.release_reason})",

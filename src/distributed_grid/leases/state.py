@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from distributed_grid import threads
 from distributed_grid.config import GridConfig
+from distributed_grid.decide.leases.idle import InsideUse
 from distributed_grid.decide.queue.claims import Account
 from distributed_grid.decide.scheduler.confidence import Calibrator, Outcome, Predicted, StartDelays
 from distributed_grid.errors import StoreBroken
@@ -178,6 +179,8 @@ class EngineContext:
     ledger: Ledger = field(default_factory=Ledger)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Boost id -> current notes for users; not written to disk."""
+    inside: dict[str, InsideUse] = field(default_factory=dict)
+    """Boost id -> how much the programs inside use, by their own reports; not written to disk."""
     reasons: dict[str, list[NodeVerdict]] = field(default_factory=dict)
     """Boost id of a grant under way -> why each node was chosen or not."""
 

@@ -236,12 +236,15 @@ class Terms:
     elastic: Elastic | None = None
     grows: str = ""
     """The id of the elastic lease that it adds to. It yields to every request, and ends with that lease."""
+    idle_after: float | None = None
+    """For how many seconds its work must not use it before it is idle, or `NEVER_S`. None: as configured."""
 
 
 STATED: Final[Mapping[str, Callable[[Any], object]]] = {
     "purpose": partial(validators.one_of, "purpose", Purpose),
     "label": validators.label,
     "ends_with": validators.ray_process,
+    "idle_after": partial(validators.seconds_or_never, "idle time"),
 }
 """The terms that a request states under the field's name, with their checks."""
 SHOWN: Final = ("requester", "team", "cause", "purpose", "label")

@@ -42,6 +42,16 @@ class ReclaimNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleNotice:
+    """Reports to the holder of a boost that its work has not used it. Grid takes nothing yet."""
+
+    boost_id: str
+    resource_type: str
+    amount: float
+    idle_since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A holder's answer. An empty one: the holder is notified, and may act later."""
 
@@ -92,15 +102,33 @@ def notice_body(lease: Lease) -> ReclaimMessage:
 def idle_body(lease: Lease) -> IdleMessage:
     """The report that a lease is idle, as its holder gets it by its hook. Nothing is reclaimed yet."""
     assert lease.idle is not None, "only an idle lease has this message"
+    return _idle_message(lease.id, lease.kind, amount_of(lease.kind, lease.units), instant(lease.idle.since))
+
+
+def idle_message(boost: Boost) -> IdleMessage | None:
+    """The same for the holder of a boost by its JSON; None if the boost is not idle."""
+    if (since := boost["idle_since"]) is None:
+        return None
+    return _idle_message(boost["boost_id"], boost["resource_type"], boost["amount"], since)
+
+
+def _idle_message(boost_id: str, kind: str, amount: float, since: str) -> IdleMessage:
     return {
-        "boost_id": lease.id,
-        "resource_type": lease.kind,
-        "amount": amount_of(lease.kind, lease.units),
-        "reason": "its work does not use it",
+        "boost_id": boost_id,
+        "resource_type": kind,
+        "amount": amount,
+        "reason": "its work has not used it",
         "cause": str(EndCause.IDLE),
-        "idle_since": instant(lease.idle.since),
+        "idle_since": since,
         "deadline": None,
     }
+
+
+def idle_in(boost: Boost) -> IdleNotice | None:
+    """The report in a boost's JSON that it is idle, while nothing is being reclaimed."""
+    if boost["notice"] is not None or (since := boost["idle_since"]) is None:
+        return None
+    return IdleNotice(boost["boost_id"], boost["resource_type"], boost["amount"], parse_instant(since))
 
 
 def notice_in(boost: Boost) -> ReclaimNotice | None:

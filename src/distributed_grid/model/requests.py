@@ -243,6 +243,11 @@ def command(ask: Ask, *, queued: bool = False) -> str | None:
         "--duration": None if is_usual else f"{ask.duration_s:g}",
         "--delivery": ask.delivery if is_boost else None,
         "--grace": None if queued or ask.grace_s is None else f"{ask.grace_s:g}",
+        "--idle-after": None
+        if queued or ask.idle_after is None
+        else f"{ask.idle_after:g}"
+        if ask.idle_after
+        else "never",
         "--on-grace-end": None if queued or not is_boost else ask.on_grace_end,
     }
     named = [("--source", source) for source in ask.sources]

@@ -72,6 +72,14 @@ def seconds(what: str, value: object, *, zero_allowed: bool = False, longest_s: 
     return number
 
 
+NEVER_S: Final = 0.0
+
+
+def seconds_or_never(what: str, value: object) -> float:
+    """A length of time in seconds as above, or `NEVER_S` for the word "never"."""
+    return NEVER_S if value == "never" else seconds(what, value)
+
+
 def _seconds_in(text: str) -> float:
     with_units = length(text)
     return float(text) if with_units is None else with_units

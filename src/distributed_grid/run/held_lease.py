@@ -14,6 +14,7 @@ from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import WatchedLease, is_gone
 from distributed_grid.errors import GridError, InvalidRequest, NotFound, NotReserved
 from distributed_grid.loops import ThreadLoop
+from distributed_grid.model.endings import EndCause
 from distributed_grid.model.leases import Delivery, Purpose
 from distributed_grid.model.requests import make_ask, on_nodes, reservation
 from distributed_grid.model.resources import CPU, GPU, MEMORY, ResourceVector
@@ -46,6 +47,7 @@ class Wanted:
     boost: str | None = None
     grace: str | None = None
     reclaim_url: str | None = None
+    idle_after: str | None = None
     nodes: int | None = None
     spread: bool = False
 
@@ -61,6 +63,7 @@ class Wanted:
             source_nodes=list(self.sources) or None,
             grace_seconds=self.grace,
             reclaim_url=self.reclaim_url,
+            idle_after=self.idle_after,
             purpose=Purpose.RUN,
             label=label,
             wait_seconds=waiting_time(self.wait or 0),
@@ -82,8 +85,9 @@ class Wanted:
             raise InvalidRequest(
                 "--boost runs in an existing boost; --cpus, --gpus, --memory, --nodes and --spread request a new lease"
             )
-        if self.boost is not None and (self.grace is not None or self.reclaim_url is not None):
-            raise InvalidRequest("--boost uses the boost's own grace period and reclaim hook")
+        own_terms = (self.grace, self.reclaim_url, self.idle_after)
+        if self.boost is not None and any(term is not None for term in own_terms):
+            raise InvalidRequest("--boost uses the boost's own grace period, reclaim hook and idle time")
         make_ask(self.body(self.target or "target", ""), fractional_gpus=True)
 
 
@@ -95,10 +99,18 @@ class Reclaim:
     """As in the API: the cause, by whom, for whom."""
     until: float
     """On this machine's monotonic clock: the controller's clock may differ."""
+    may_be_withdrawn: bool = False
+    """The lease is idle: the program keeps it if its work uses it again, and only the controller knows whether it does.
+    So the controller says when the time is over."""
 
     @property
     def left_s(self) -> float:
         return max(0.0, self.until - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program has to end now."""
+        return self.left_s <= 0 and not self.may_be_withdrawn
 
 
 class HeldLease:
@@ -120,6 +132,7 @@ class HeldLease:
     ) -> None:
         """`is_inside`: whether a program runs in it now; a shell may be merely open."""
         self._is_inside = is_inside
+        self._cpu_s: Callable[[], float | None] = lambda: None
         self._client, self._program_id, self._label = client, program_id, label[:LONGEST_LABEL]
         self.boost = boost
         self.is_ours = is_ours
@@ -149,6 +162,11 @@ class HeldLease:
             with suppress(GridError):
                 client.release_boost(granted["boost_id"], {"grace_seconds": 0})
             raise
+
+    def measure(self, cpu_s: Callable[[], float | None]) -> None:
+        """The program has begun: report its CPU time from now on, so that a lease that it does not use can be
+        recognized. `cpu_s` returns None when it has nothing new."""
+        self._cpu_s = cpu_s
 
     @property
     def id(self) -> str:
@@ -188,13 +206,16 @@ class HeldLease:
         return self.ended
 
     def _ask(self, client: GridClient) -> Boost:
-        said = client.report_program(self.id, self._program_id, self._label, is_inside=self._is_inside())
+        said = client.report_program(
+            self.id, self._program_id, self._label, is_inside=self._is_inside(), cpu_s=self._cpu_s()
+        )
         boost, left_s = said["boost"], said["ends_in_seconds"]
         self._notice_losses(boost)
         if boost["ending"] is None or left_s is None:
             self.reclaim = None
         elif not is_gone(boost):
-            self.reclaim = Reclaim(boost["ending"], time.monotonic() + left_s)
+            is_idle = boost["notice"] is not None and boost["ending"]["cause"] == EndCause.IDLE
+            self.reclaim = Reclaim(boost["ending"], time.monotonic() + left_s, is_idle)
         return boost
 
     def losses(self) -> Iterator[str]:

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from distributed_grid.model.endings import TERM_S, why_it_ends
-from distributed_grid.model.times import clock, span
+from distributed_grid.model.notices import idle_message
+from distributed_grid.model.times import clock, parse_instant, span
 from distributed_grid.run.driver import GRACE_S, Driver
 from distributed_grid.run.held_lease import HeldLease, Reclaim
 from distributed_grid.run.reports import Reports
 from distributed_grid.run.signals import CANCELS, ReceivedSignal, Signals, stop_here
 
 if TYPE_CHECKING:
-    from distributed_grid.wire.boosts import Boost, BoostEnding
+    from distributed_grid.wire.boosts import BoostEnding, IdleMessage
+    from distributed_grid.wire.values import Amounts
 
 UNATTENDED_S: Final = 5.0
 TYPED_S: Final = 30.0
@@ -76,64 +78,95 @@ class RunOutput:
     wipe: Callable[[], None]
 
 
-class ReclaimMessages:
-    """Tells the user and the program about a reclaim of the lease: once, and again if the reclaim changes."""
+class MessageFiles:
+    """The files that a program may watch: those of a reclaim and of an idle lease exist while what they say is true."""
 
-    def __init__(self, lease: HeldLease, say: Callable[[str], None], file: Path | None = None) -> None:
-        """`file` exists while the lease is being reclaimed; the program may watch it."""
-        self._lease, self._say, self._file = lease, say, file
-        self._shown: BoostEnding | None = None
+    def __init__(self, folder: Path) -> None:
+        self.reclaim, self.idle = folder / "reclaim.json", folder / "idle.json"
+        self.capacity = folder / "capacity.json"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "GRID_RECLAIM_FILE": str(self.reclaim),
+            "GRID_IDLE_FILE": str(self.idle),
+            "GRID_CAPACITY_FILE": str(self.capacity),
+        }
+
+
+class LeaseMessages:
+    """Tells the user and the program that the lease is idle, and of its reclaim: once, and again if that changes."""
+
+    def __init__(self, lease: HeldLease, say: Callable[[str], None], files: MessageFiles) -> None:
+        self._lease, self._say, self._files = lease, say, files
+        self._shown: tuple[BoostEnding, bool] | None = None
+        self._idle: IdleMessage | None = None
+        self._capacity: Amounts = {}
+        self._look_at_capacity()
 
     def look(self, who: str = "The program") -> Reclaim | None:
-        """The current reclaim, if any. Has notified the user and the program of it."""
+        """The current reclaim, if any. Has notified the user and the program of it, and of an idle lease."""
+        self._look_for_idle()
+        self._look_at_capacity()
         reclaim = self._lease.reclaim
-        if reclaim is not None and reclaim.ending != self._shown:
+        if reclaim is not None and (reclaim.ending, reclaim.may_be_withdrawn) != self._shown:
             self._say(f"grid: {in_words(reclaim, self._lease.id, who)}")
             self._write(reclaim)
         elif reclaim is None and self._shown is not None:
             self._say(f"grid: boost {self._lease.id[:8]} is no longer being reclaimed.")
-            if self._file is not None:
-                self._file.unlink(missing_ok=True)
-        self._shown = None if reclaim is None else reclaim.ending
+            self._files.reclaim.unlink(missing_ok=True)
+        self._shown = None if reclaim is None else (reclaim.ending, reclaim.may_be_withdrawn)
         return reclaim
+
+    def _look_for_idle(self) -> None:
+        """A program may become busy because of this message, so it is the only one until the lease is in use again."""
+        idle = idle_message(self._lease.boost)
+        if idle is not None and self._idle is None:
+            since = clock(parse_instant(idle["idle_since"]), now=datetime.now(UTC))
+            self._say(f"grid: boost {self._lease.id[:8]} is idle: {idle['reason']} since {since}.")
+            _put(self._files.idle, idle)
+        elif idle is None and self._idle is not None:
+            self._files.idle.unlink(missing_ok=True)
+        self._idle = idle
+
+    def _look_at_capacity(self) -> None:
+        """Tell the program what its lease has now: an elastic one grows and shrinks."""
+        boost = self._lease.boost
+        if boost["capacity"] != self._capacity:
+            self._capacity = boost["capacity"]
+            said = {"boost_id": boost["boost_id"], "capacity": boost["capacity"], "at_most": boost["at_most"]}
+            _put(self._files.capacity, said)
 
     def gone(self) -> None:
         """The lease is gone, but its programs may still run. From now on the hook in them refuses submissions: Ray
         would let them wait for ever for a placement group that was removed."""
         ending = self._lease.ending
         why = self._lease.ended or ("its grace period is over" if ending is None else why_it_ends(ending))
-        self._put({"boost_id": self._lease.id, **(ending or {}), "ends_in_seconds": 0.0, "gone": why})
+        ended = {"boost_id": self._lease.id, **(ending or {}), "ends_in_seconds": 0.0, "gone": why}
+        _put(self._files.reclaim, ended)
 
     def _write(self, reclaim: Reclaim) -> None:
-        self._put({"boost_id": self._lease.id, **reclaim.ending, "ends_in_seconds": round(reclaim.left_s, 3)})
-
-    def _put(self, content: Mapping[str, object]) -> None:
-        if self._file is not None:
-            _put(self._file, content)
-
-
-def put_capacity(file: Path, boost: Boost) -> None:
-    """Tell the program what its lease has now; the program may watch the file."""
-    _put(file, {"boost_id": boost["boost_id"], "capacity": boost["capacity"], "at_most": boost["at_most"]})
+        said = {"boost_id": self._lease.id, **reclaim.ending, "ends_in_seconds": round(reclaim.left_s, 3)}
+        _put(self._files.reclaim, said)
 
 
 def _put(file: Path, content: Mapping[str, object]) -> None:
     new = file.with_suffix(".new")
-    with suppress(OSError):  # a program that needs it can ask the controller
+    with suppress(OSError):  # the user has seen the message as well, and a program can ask the controller
         new.write_text(json.dumps(content) + "\n")
         new.replace(file)
 
 
 def in_words(reclaim: Reclaim, boost_id: str, who: str) -> str:
     why, left_s = why_it_ends(reclaim.ending), reclaim.left_s
-    if left_s <= 0:
+    if reclaim.is_over:
         return f"boost {boost_id[:8]} is being returned: {why}. Its grace period is over."
     now = datetime.now(UTC)
     at = clock(now + timedelta(seconds=left_s), now=now)
-    return (
-        f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)}), and must "
-        f"save its work by then."
-    )
+    keeps = f"boost {boost_id[:8]} is being returned: {why}. {who} keeps it until {at} (for {span(left_s)})"
+    if reclaim.may_be_withdrawn:
+        return f"{keeps}, and for longer if it uses it again by then."
+    return f"{keeps}, and must save its work by then."
 
 
 class RunMonitor:
@@ -146,14 +179,12 @@ class RunMonitor:
         reports: Reports,
         output: RunOutput,
         signals: Signals,
-        reclaim_file: Path,
-        capacity_file: Path,
+        files: MessageFiles,
     ) -> None:
         self._driver, self._lease, self._reports, self._output = driver, lease, reports, output
         self._signals = signals
         self._asked: EndRequest | None = None
-        self._reclaim = ReclaimMessages(lease, output.say, reclaim_file)
-        self._capacity_file, self._capacity = capacity_file, lease.boost["capacity"]
+        self._messages = LeaseMessages(lease, output.say, files)
         self.is_taken = False
 
     @property
@@ -165,11 +196,11 @@ class RunMonitor:
         while (code := self._driver.exit_code()) is None:
             received = self._signals.next(_POLL_S)
             self._tell_the_news()
-            reclaim = self._reclaim.look()
+            reclaim = self._messages.look()
             if self._lease.ended is not None:
                 self._output.say(f"grid: the lease is gone: {self._lease.ended}. The program is being terminated.")
                 return self._taken()
-            if reclaim is not None and reclaim.left_s <= 0:
+            if reclaim is not None and reclaim.is_over:
                 self._output.say(
                     f"grid: the grace period is over. The program gets SIGTERM, and SIGKILL in {TERM_S:g} s."
                 )
@@ -191,10 +222,6 @@ class RunMonitor:
     def _tell_the_news(self) -> None:
         for text in (*self._lease.losses(), *self._reports.news()):
             self._output.say(f"grid: {text}")
-        boost = self._lease.boost
-        if boost["capacity"] != self._capacity:
-            self._capacity = boost["capacity"]
-            put_capacity(self._capacity_file, boost)
 
     def _is_enough(self, received: ReceivedSignal) -> bool:
         """Pass the signal on, unless the program has it. Returns whether this is a second request to end: end now."""

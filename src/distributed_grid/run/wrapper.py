@@ -19,9 +19,10 @@ from distributed_grid.execution.on_node_raylet import OwnRay
 from distributed_grid.execution.ray_start import LOOPBACK, LOOPBACK_HOST
 from distributed_grid.model.endings import what_to_do, why_it_ends
 from distributed_grid.model.nodes import in_words
+from distributed_grid.monitoring.cpu_meter import CpuMeter
 from distributed_grid.run.driver import Driver, captured, private
 from distributed_grid.run.held_lease import HeldLease, Wanted, amounts_by_node, lenders_of
-from distributed_grid.run.monitor import RunMonitor, RunOutput, put_capacity
+from distributed_grid.run.monitor import MessageFiles, RunMonitor, RunOutput
 from distributed_grid.run.progress import Progress, counts
 from distributed_grid.run.records import Run, RunChanges, Runs, State
 from distributed_grid.run.reports import Reports
@@ -132,7 +133,7 @@ class Wrapper:
 
     def _inside(self, lease: HeldLease, output: BinaryIO | None, signals: Signals) -> int:
         report = Path(self._run.folder) / "report.jsonl"
-        reports, reclaim = Reports(report), Path(self._run.folder) / "reclaim.json"
+        reports, files = Reports(report), MessageFiles(Path(self._run.folder))
         cluster = None
         if self._run.isolation == "cluster":
             self._output.say(f"Starting a private cluster on {in_words(lenders_of(lease.boost))} ...")
@@ -142,13 +143,11 @@ class Wrapper:
             environment = captured(
                 self._client, lease.boost, report, run_id=self._run.id, allow_escapes=self._run.allow_escapes
             )
-        environment["GRID_RECLAIM_FILE"] = str(reclaim)
-        capacity = Path(self._run.folder) / "capacity.json"
-        environment["GRID_CAPACITY_FILE"] = str(capacity)
-        put_capacity(capacity, lease.boost)
+        environment |= files.environment
         try:
             with signals.while_the_program_runs():
                 driver = Driver(self._command, environment, output)
+                lease.measure(CpuMeter(driver.pid).read)
                 self._note(state="running")
                 progress = Progress(
                     self._client,
@@ -159,7 +158,7 @@ class Wrapper:
                     self._output.status,
                     is_private=cluster is not None,
                 )
-                monitor = RunMonitor(driver, lease, reports, self._output, signals, reclaim, capacity)
+                monitor = RunMonitor(driver, lease, reports, self._output, signals, files)
                 try:
                     code = monitor.until_it_ends()
                 finally:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from distributed_grid.client import GridClient
 from distributed_grid.client.lease_keeper import kept_in_background
@@ -19,7 +19,7 @@ from distributed_grid.errors import BoostNotFound, GridError, InvalidRequest, Re
 from distributed_grid.logs import logger
 from distributed_grid.loops import Loop
 from distributed_grid.model.leases import WATCHED, Delivery, Purpose
-from distributed_grid.model.notices import ReclaimNotice, asks_more, notice_in
+from distributed_grid.model.notices import IdleNotice, ReclaimNotice, asks_more, idle_in, notice_in
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import request_body
 from distributed_grid.model.teams import DEFAULT_TEAM
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from distributed_grid.wire.boosts import Boost, BoostEnding, BoostList, BoostPart, BoostRequest, ReleaseRequest
 
-__all__ = ["ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
+__all__ = ["IdleNotice", "ReclaimNotice", "ResourceBoost", "ResourceBoostManager", "ResourceBoostRequest"]
 
 
 class ResourceType(StrEnum):
@@ -41,18 +41,33 @@ class ResourceType(StrEnum):
 
 
 log = logger()
+N = TypeVar("N")
 
 LOOK_EVERY_S: Final = 0.5
 
 Given = float | bool | None
 """The part that a callback gives up: an amount; True or None for all of it; False for nothing: it is taken later."""
 OnReclaim = Callable[[ReclaimNotice], Given | Awaitable[Given]]
+OnIdle = Callable[[IdleNotice], Given | Awaitable[Given]]
+"""As `OnReclaim`, except that None gives up nothing: grid takes nothing yet."""
 OnCapacity = Callable[[dict[str, float]], Awaitable[None] | None]
 """Called with what the work of an elastic boost has now, by kind."""
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What the holder of one boost wants to be told."""
+
+    on_reclaim: OnReclaim | None = None
+    on_idle: OnIdle | None = None
+    on_capacity: OnCapacity | None = None
+
+    def __bool__(self) -> bool:
+        return any((self.on_reclaim, self.on_idle, self.on_capacity))
+
+
 class ReclaimWatch:
-    """Polls for reclaim notices and changes of capacity, only while a boost has a callback.
+    """Polls for reclaim notices, reports of idle boosts and changes of capacity, only while a boost has a callback.
 
     It ends after the last callback. When its manager closes it is cancelled, even while the controller does not answer.
     """
@@ -60,23 +75,21 @@ class ReclaimWatch:
     def __init__(self, ready: Callable[[], Awaitable[Backend]], every_s: float = LOOK_EVERY_S) -> None:
         self._ready = ready
         self._every_s = every_s
-        self._callbacks: dict[str, OnReclaim | None] = {}
-        self._on_capacity: dict[str, OnCapacity] = {}
+        self._callbacks: dict[str, Callbacks] = {}
         self._capacity: dict[str, dict[str, float]] = {}
         self._seen: dict[str, tuple[datetime, float]] = {}
+        self._seen_idle: dict[str, datetime] = {}
         self._looking: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
-    def add(self, boost_id: str, callback: OnReclaim | None, on_capacity: OnCapacity | None = None) -> None:
-        self._callbacks[boost_id] = callback
-        if on_capacity is not None:
-            self._on_capacity[boost_id] = on_capacity
+    def add(self, boost_id: str, callbacks: Callbacks) -> None:
+        self._callbacks[boost_id] = callbacks
         if self._looking is None or self._looking.done():
             self._loop = Loop("looking for reclaim notices", self._turn, lambda: self._every_s, waits_first=True)
             self._looking = asyncio.create_task(self._loop.run())
 
     def drop(self, boost_id: str) -> None:
-        for known in (self._callbacks, self._seen, self._on_capacity, self._capacity):
+        for known in (self._callbacks, self._seen, self._seen_idle, self._capacity):
             known.pop(boost_id, None)
 
     async def stop(self) -> None:
@@ -112,17 +125,24 @@ class ReclaimWatch:
         return found
 
     def _tell(self, boost: Boost) -> None:
-        callback, notice = self._callbacks.get(boost["boost_id"]), notice_in(boost)
-        if callback is None or notice is None:
-            return
-        before, self._seen[notice.boost_id] = self._seen.get(notice.boost_id), (notice.asked_at, notice.amount)
-        if asks_more(before, notice.asked_at, notice.amount):
-            answering = asyncio.create_task(self._answer(notice, callback, boost["amount"]))
-            self._answering.add(answering)
-            answering.add_done_callback(self._answering.discard)
+        callbacks = self._callbacks.get(boost["boost_id"], Callbacks())
+        on_reclaim, on_idle = callbacks.on_reclaim, callbacks.on_idle
+        notice, idle = notice_in(boost), idle_in(boost)
+        if on_reclaim is not None and notice is not None:
+            before, self._seen[notice.boost_id] = self._seen.get(notice.boost_id), (notice.asked_at, notice.amount)
+            if asks_more(before, notice.asked_at, notice.amount):
+                self._start(self._answer(notice, on_reclaim, boost["amount"]))
+        if on_idle is not None and idle is not None and self._seen_idle.get(idle.boost_id) != idle.idle_since:
+            self._seen_idle[idle.boost_id] = idle.idle_since
+            self._start(self._answer_idle(idle, on_idle))
+
+    def _start(self, answer: Coroutine[None, None, None]) -> None:
+        answering = asyncio.create_task(answer)
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
 
     async def _tell_capacity(self, boost: Boost) -> None:
-        callback, has = self._on_capacity.get(boost["boost_id"]), dict(boost["capacity"])
+        callback, has = self._callbacks.get(boost["boost_id"], Callbacks()).on_capacity, dict(boost["capacity"])
         if callback is None or self._capacity.get(boost["boost_id"]) == has:
             return
         self._capacity[boost["boost_id"]] = has
@@ -151,8 +171,25 @@ class ReclaimWatch:
         except Exception:
             log.exception("a reclaim callback failed; grid takes the capacity at the deadline", boost=notice.boost_id)
 
+    async def _answer_idle(self, idle: IdleNotice, callback: OnIdle) -> None:
+        """What the callback gives up is released as by its owner. Nothing else follows."""
+        try:
+            given = await _called(callback, idle)
+            if not given or (given is not True and given < 0):
+                return
+            backend = await self._ready()
+            if idle_in(await backend.ask(GridClient.boost, idle.boost_id)) != idle:
+                log.warning("an idle callback returned too late; the boost stays", boost=idle.boost_id)
+                return
+            part = None if given is True or given >= idle.amount else given
+            await backend.ask(GridClient.release_boost, idle.boost_id, {"amount": part})
+        except GridError as error:
+            log.warning("could not release what a callback gave up", boost=idle.boost_id, message=error.message)
+        except Exception:
+            log.exception("an idle callback failed; the boost stays", boost=idle.boost_id)
 
-async def _called(callback: OnReclaim, notice: ReclaimNotice) -> Given:
+
+async def _called(callback: Callable[[N], Given | Awaitable[Given]], notice: N) -> Given:
     """A plain function may take minutes to save its work, so it runs in a thread and blocks nothing else."""
     is_plain = not inspect.iscoroutinefunction(callback)
     answer = await asyncio.to_thread(callback, notice) if is_plain else callback(notice)
@@ -202,6 +239,11 @@ class ResourceBoostRequest:
     False nothing. A plain function runs in a thread, a coroutine function in the event loop."""
     on_capacity: OnCapacity | None = None
     """Called in the event loop with the capacity of an elastic boost, once and whenever that has changed."""
+    idle_after: float | str | None = None
+    """How long its work must not use it before it counts as idle; "never" if it never does. None: as configured."""
+    on_idle: OnIdle | None = None
+    """Called in this process with an `IdleNotice`, once whenever the boost has become idle. It returns how much it
+    gives up, as `on_reclaim` does, except that None gives up nothing."""
 
     def body(self) -> BoostRequest:
         """The API's request: every field but those that concern only this process."""
@@ -223,6 +265,7 @@ class ResourceBoostRequest:
             label=self.label,
             own_too=self.own_too,
             ends_with=self.ends_with,
+            idle_after=self.idle_after,
             reclaim_url=self.reclaim_url if self.on_reclaim is None else WATCHED,
             wait_seconds=self.wait_seconds,
         )
@@ -370,8 +413,8 @@ class ResourceBoostManager(Connected):
             length = (boost.expires_at - boost.allocated_at).total_seconds()
             renew = partial(self.renew_boost, boost.boost_id)
             self._renewals[boost.boost_id] = kept_in_background(boost.boost_id, length, renew)
-        if request.on_reclaim is not None or request.on_capacity is not None:
-            self._reclaims.add(boost.boost_id, request.on_reclaim, request.on_capacity)
+        if callbacks := Callbacks(request.on_reclaim, request.on_idle, request.on_capacity):
+            self._reclaims.add(boost.boost_id, callbacks)
         return boost.boost_id
 
     async def release_boost(

@@ -1,21 +1,35 @@
 """`async with grid.lease(cpus=4) as lease:` capacity for one block of a program."""
 
+import asyncio
 import inspect
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 from distributed_grid.client import GridClient
 from distributed_grid.config import ConfigLike
-from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity
+from distributed_grid.errors import InvalidRequest, LeaseLost, NoCapacity, NotFound
+from distributed_grid.loops import Loop
 from distributed_grid.model.policies import AllocationPriority
 from distributed_grid.model.requests import on_nodes
+from distributed_grid.monitoring.cpu_meter import CpuMeter
 from distributed_grid.sdk.backend import connect_to_ray, head_of, ray_process
-from distributed_grid.sdk.boosts import OnCapacity, OnReclaim, ResourceBoost, ResourceBoostManager, ResourceBoostRequest
+from distributed_grid.sdk.boosts import (
+    OnCapacity,
+    OnIdle,
+    OnReclaim,
+    ResourceBoost,
+    ResourceBoostManager,
+    ResourceBoostRequest,
+)
 
 __all__ = ["ProgramLease", "lease"]
 
 _LASTS_S: Final = 120.0
+_REPORT_S: Final = 2.0
 
 
 class ProgramLease:
@@ -42,6 +56,8 @@ class ProgramLease:
         grace: float | str | None = None,
         on_reclaim: OnReclaim | None = None,
         on_capacity: OnCapacity | None = None,
+        idle_after: float | str | None = None,
+        on_idle: OnIdle | None = None,
         cluster_config: ConfigLike = None,
         manager: ResourceBoostManager | None = None,
     ) -> None:
@@ -58,6 +74,9 @@ class ProgramLease:
         `wait`: how long to wait if the capacity is not free now. `target`: by default the head. `grace`: how
         long the block keeps the lease when it is reclaimed for another request; by default the configuration's.
         `on_reclaim`: called then with a `ReclaimNotice`; what it returns is given up.
+
+        `idle_after`: how long neither this process nor its work in the lease may use it before it counts as idle;
+        "never" if it never does. `on_idle`: called then with an `IdleNotice`; what it returns is given up.
         """
         amounts = {"gpu": gpus, "cpu": cpus, "memory": memory}
         asked = {kind: amount for kind, amount in amounts.items() if amount is not None} or {"cpu": 1.0}
@@ -65,10 +84,12 @@ class ProgramLease:
         self._target, self._source, self._priority = target, source, priority
         self._duration, self._wait, self._label = duration, wait, label
         self._grace, self._on_reclaim, self._on_capacity = grace, on_reclaim, on_capacity
+        self._idle_after, self._on_idle = idle_after, on_idle
         self._capacity: dict[str, float] = {}
         self._given = manager
         self._manager = manager or ResourceBoostManager(cluster_config)
         self._boost: ResourceBoost | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         backend = await self._manager._ready()
@@ -91,6 +112,8 @@ class ProgramLease:
                 on_grace_end="kill",
                 on_reclaim=self._on_reclaim,
                 on_capacity=self._capacity_changed if ".." in str(amount) else None,
+                idle_after=self._idle_after,
+                on_idle=self._on_idle,
                 auto_renew=True,
                 along={name: float(more) for name, more in others},
                 purpose="run",
@@ -104,6 +127,8 @@ class ProgramLease:
             raise self._manager.last_refusal or NoCapacity("No nodes have sufficient available resources")
         self._boost = await self._manager.get_boost(boost_id)
         self._capacity = self._boost.capacity
+        reports = Loop("reporting the use of a lease", partial(self._report, CpuMeter(os.getpid())), lambda: _REPORT_S)
+        self._measuring = asyncio.create_task(reports.run())
         return self
 
     async def _capacity_changed(self, capacity: dict[str, float]) -> None:
@@ -111,10 +136,19 @@ class ProgramLease:
         if self._on_capacity is not None and inspect.isawaitable(answer := self._on_capacity(capacity)):
             await answer
 
+    async def _report(self, meter: CpuMeter) -> None:
+        """Report the CPU time of this process, without which the lease never counts as idle."""
+        backend, cpu_s = await self._manager._ready(), await asyncio.to_thread(meter.read)
+        process = f"process-{os.getpid()}"
+        with suppress(NotFound):  # the lease has ended meanwhile
+            await backend.ask(GridClient.report_program, self.id, process, self._label, is_inside=False, cpu_s=cpu_s)
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         boost, self._boost = self._boost, None
+        if self._measuring is not None:
+            self._measuring.cancel()
         try:
             if boost is not None:
                 await self._manager.release_boost(boost.boost_id, grace_seconds=0.0)

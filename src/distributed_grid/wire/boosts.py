@@ -106,6 +106,13 @@ class RequestedTerms(RequestedBounds, RequestedLayout):
         ]
     ]
 
+    idle_after: NotRequired[
+        Annotated[
+            Amount | None,
+            Field(description="Seconds without use after which it is idle; `never`; default: as configured"),
+        ]
+    ]
+
 
 class RequestedBoost(RequestedAmount, RequestedTerms):
     """A requested boost, whether the caller waits for it or not."""
@@ -260,6 +267,7 @@ class BoostTotals(TypedDict):
     total_active: Annotated[int, Field(description="The number of active boosts, without the leases of programs")]
     resources: Annotated[Amounts, Field(description="The sum of these boosts for each kind")]
     hidden: NotRequired[Annotated[int, Field(description="Leases of programs that `grid boost status` omits")]]
+    hidden_idle: NotRequired[Annotated[int, Field(description="How many of these are idle")]]
 
 
 class BoostList(BoostTotals, ListedBoosts):
@@ -313,6 +321,12 @@ class WorkStatus(JobsWork):
 class ProgramRequest(TypedDict):
     label: NotRequired[Annotated[str, Field(max_length=200, description="Its name in the boost's status")]]
     is_inside: NotRequired[Annotated[bool, Field(description="False: a shell is open, but no program runs in it")]]
+    cpu_seconds: NotRequired[
+        Annotated[
+            float | None,
+            Field(ge=0, le=10**12, description="CPU time of its processes since it began; null: not measured now"),
+        ]
+    ]
 
 
 class ProgramAnswer(TypedDict):

@@ -33,6 +33,25 @@ _AT_MOST_S: Final = 0.3
 """No reading waits for a longer walk."""
 
 
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+def boot_ticks() -> float:
+    """The present moment, as the kernel counts the starts of processes."""
+    return float(int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S))
+
+
+def every_process(read: Read) -> dict[int, Process]:
+    """All processes of this machine, or of this container, by process id."""
+    pids = (name for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
+    return {process.pid: process for pid in pids if (process := _process(read, pid)) is not None}
+
+
+def _process(read: Read, pid: str) -> Process | None:
+    text = read(f"/proc/{pid}/stat")
+    return parse_stat(text) if text else None
+
+
 class Copies:
     """The share of its anonymous memory that each process of a forked family counts with.
 
@@ -90,10 +109,9 @@ class Own:
         self._read = read
         self._raylet = raylet_pid
         self._lock = threading.Lock()
-        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
-        at = self._boot_ticks()
+        at = boot_ticks()
         self._cpu = CpuTime(tree(raylet_pid, self._everything()).values(), at)
-        self._rates = TreeRates(_SHORTEST_S * self._ticks_per_s)
+        self._rates = TreeRates(_SHORTEST_S * TICKS_PER_S)
         self._rates.look(raylet_pid, tree(raylet_pid, self._everything()), at)
         self._copies = Copies(read, time.monotonic())
         self._stores: list[str] = []
@@ -101,10 +119,10 @@ class Own:
 
     def measure(self) -> OwnUse:
         with self._lock:
-            at = self._boot_ticks()
+            at = boot_ticks()
             ours = tree(self._raylet, self._everything(), self._cpu.known)
             self._cpu.look_at_all(ours.values(), at)
-            used_s = self._cpu.ticks / self._ticks_per_s
+            used_s = self._cpu.ticks / TICKS_PER_S
             workers = self._rates.look(self._raylet, ours, at)
             return OwnUse(used_s, self._memory(ours), frozenset(ours), workers)
 
@@ -150,9 +168,7 @@ class Own:
                     yield os.readlink(f"{folder}/{name}"), f"{folder}/{name}"  # noqa: PTH115
 
     def _everything(self) -> dict[int, Process]:
-        """All processes of this machine, or of this container."""
-        pids = (name for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
-        return {process.pid: process for pid in pids if (process := self._process(pid)) is not None}
+        return every_process(self._read)
 
     def _children(self) -> list[Process]:
         """The raylet's children, found without reading all processes; empty on kernels that do not list them."""
@@ -163,13 +179,6 @@ class Own:
             return []
         for thread in threads:
             for pid in (self._read(f"/proc/{self._raylet}/task/{thread}/children") or "").split():
-                if (process := self._process(pid)) is not None:
+                if (process := _process(self._read, pid)) is not None:
                     found.append(process)
         return found
-
-    def _process(self, pid: str) -> Process | None:
-        text = self._read(f"/proc/{pid}/stat")
-        return parse_stat(text) if text else None
-
-    def _boot_ticks(self) -> float:
-        return float(int(time.clock_gettime(time.CLOCK_BOOTTIME) * self._ticks_per_s))
