@@ -13,6 +13,7 @@ from distributed_grid.leases.view import boost_dict
 from distributed_grid.model.leases import WATCHED, Delivery, Idle, Notice, Share
 from distributed_grid.sdk.backend import Backend
 from distributed_grid.sdk.boosts import (
+    Callbacks,
     IdleNotice,
     ReclaimNotice,
     ReclaimWatch,
@@ -82,7 +83,7 @@ def test_an_unexpected_error_does_not_end_the_watch_for_reclaim_notices() -> Non
             return False
 
         watch = ReclaimWatch(ready, every_s=0.01)
-        watch.add("b1", asked)
+        watch.add("b1", Callbacks(on_reclaim=asked))
         try:
             async with asyncio.timeout(5):
                 await heard.wait()
@@ -121,7 +122,7 @@ def test_an_idle_callback_hears_of_each_idle_time_once() -> None:
             heard.append(idle.idle_since)
 
         watch = ReclaimWatch(ready, every_s=0.01)
-        watch.add("b1", None, hears)
+        watch.add("b1", Callbacks(on_idle=hears))
         async with asyncio.timeout(5):
             await backend.is_over.wait()
         await watch.stop()

@@ -56,7 +56,7 @@ OnCapacity = Callable[[dict[str, float]], Awaitable[None] | None]
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What the holder of one boost wants to be told."""
+    """Functions of the holder of one boost."""
 
     on_reclaim: OnReclaim | None = None
     on_idle: OnIdle | None = None
