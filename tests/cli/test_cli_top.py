@@ -76,6 +76,19 @@ def test_grids_own_queue_is_in_the_head(served: ServedGrid) -> None:
     on_screen(served.home, look, (160, 40))
 
 
+def test_windows_and_elastic_leases_are_shown(served: ServedGrid) -> None:
+    async def look(eyes: Eyes) -> None:
+        await eyes.sees(r"lab  3 nodes")
+        body = {"name": "training", "target_node": "a", "resource_type": "cpu", "amount": 2, "at": "daily 09:00"}
+        served.client.create_window({**body, "duration_seconds": 3600})
+        elastic = {"target_node": "a", "resource_type": "cpu", "amount": 1, "at_most": 3, "own_too": True}
+        served.client.request_boost({**elastic, "delivery": "reserve"})
+        await eyes.sees(r"Windows: training in .*, 2 CPUs for a")
+        await eyes.sees(r"3 CPUs \(1..3\)")
+
+    on_screen(served.home, look, (160, 40))
+
+
 def test_a_boost_that_is_taken_says_when_and_by_whom_in_80_columns(served: ServedGrid) -> None:
     body = {"target_node": "a", "resource_type": "cpu", "amount": 1, "grace_seconds": 300}
     boost = served.client.request_boost(body)

@@ -1,17 +1,14 @@
 """Elastic leases: they grow while capacity is idle, yield that to every request, and keep their least."""
 
-import contextlib
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import ask
-from fake_cluster import Crashed, FakeCluster
+from fake_cluster import Crashed
 from whole_grid import WholeGrid, at_home, raising
 
-from distributed_grid.errors import NoCapacity
 from distributed_grid.leases.reclaim import cordon, uncordon
 from distributed_grid.model.leases import Elastic, Lease, LeaseState, Purpose
 from distributed_grid.model.policies import AllocationPriority
@@ -43,8 +40,8 @@ def cpus(lab: WholeGrid, lease: Lease) -> float:
 
 def extended(lab: WholeGrid, lease: Lease) -> dict[str, float]:
     """What its group has beside its bundle, as Ray's scheduler sees it."""
-    name = f"CPU_group_9999_{lease.placement_group}"
-    found = {node: lab.cluster._named(node).total.get(name, 0) / ONE for node in lab.cluster.bases()}  # noqa: SLF001
+    group = lease.placement_group or ""
+    found = {node: lab.cluster.extension_of(group, node)["cpu"] / ONE for node in lab.cluster.bases()}
     return {node: amount for node, amount in found.items() if amount}
 
 
@@ -246,46 +243,3 @@ def test_a_crash_at_any_step_leaves_no_group_with_more_than_is_reserved(
     if boost is None:
         assert cpus(lab, lease) in (2, 6, 8)
     ended(lab)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_it_has_its_least_until_it_is_preempted(seed: int) -> None:
-    """A storm of requests, releases, work and crashes."""
-    from engine_fixtures import make_grid
-
-    chance = random.Random(seed)
-    builder = make_grid.__wrapped__() if hasattr(make_grid, "__wrapped__") else None
-    assert builder is not None
-    build = next(builder)
-    lab: WholeGrid = build(FakeCluster.lagging(seed), seed, memory=1)
-    lease, boosts = elastic(lab, 2, 10, priority=AllocationPriority.NORMAL), []
-    preempted = False
-    for _ in range(25):
-        match chance.choice(["request", "request", "release", "work", "finish", "wait", "crash"]):
-            case "request":
-                priority = chance.choice([LOW, AllocationPriority.NORMAL, HIGH])
-                wanted = ask("b", "cpu", chance.randint(1, 5), delivery="reserve", priority=priority)
-                with contextlib.suppress(NoCapacity):
-                    boosts.append(lab.run(lab.service.request(wanted, wait_s=1.0)))
-            case "release" if boosts:
-                boost = boosts.pop()
-                if boost.id in lab.leases:
-                    lab.run(lab.service.release(boost.id, grace_s=0.0))
-            case "work" if (current := lab.leases.get(lease.id)) and current.placement_group and extended(lab, current):
-                name = chance.choice(sorted(extended(lab, current)))
-                lab.cluster.start_in_extension(current.placement_group, name)
-            case "finish" if lab.cluster.running():
-                lab.cluster.finish(chance.choice(lab.cluster.running()))
-            case "crash":
-                lab.crash()
-        lab.wait(chance.choice([0.05, 0.5, 2.0]))
-        growth_reserves_what_groups_have(lab)
-        current = lab.leases.get(lease.id)
-        preempted = preempted or current is None or current.is_winding_down
-        if current is None or current.is_winding_down:
-            endings = {one.ending.cause for one in (current,) if one is not None and one.ending is not None}
-            assert endings <= {"preempted"}
-            break
-        assert current.capacity["cpu"] >= 2 * ONE
-    ended(lab)
-    builder.close()

@@ -113,6 +113,10 @@ class FakeWorld:
         self._changed(node)
         return work.pid
 
+    def extension_of(self, group_id: str, name: NodeName) -> ResourceVector:
+        """What a group has on a node beside its bundles."""
+        return ResourceVector({"cpu": self._named(name).total.get(extension_name("CPU", group_id), 0)})
+
     def queue(self, name: NodeName, count: int = 1, cpus: float = 1) -> None:
         """Work that starts as soon as there is room."""
         node = self._named(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack, cast
 
 import click
@@ -19,6 +20,7 @@ from distributed_grid.cli.output import clock, distance, json_option, labelled, 
 from distributed_grid.cli.parameters import ON_GRACE_END, WINDOW
 from distributed_grid.cli.tables import bold
 from distributed_grid.client import GridClient
+from distributed_grid.model.plain_text import plain
 from distributed_grid.model.times import span
 
 if TYPE_CHECKING:
@@ -125,6 +127,20 @@ def window_table(windows: list[Window], canvas: Canvas) -> str:
         canvas,
     )
     return fitted_table(table, {"promised": "cyan", "waiting": "yellow", "active": "green"})
+
+
+def window_lines(windows: Sequence[Window], canvas: Canvas, most: int) -> list[str]:
+    """The next windows in short, those that begin first; no lines if there is none."""
+    begins = [(window["next"][0]["begin"], window) for window in windows if window["next"]]
+    first = sorted(begins, key=lambda each: each[0])[:most]
+    shown = [
+        f"{window['name']} {distance(begin)}, {labelled(window['resource_type'], window['amount'])} for "
+        f"{window['target_node']}" + ("" if window["next"][0]["is_on_time"] else " (late)")
+        for begin, window in first
+    ]
+    more = f"; {len(begins) - len(first)} more" if len(begins) > len(first) else ""
+    text = plain(f"{'; '.join(shown)}{more}")
+    return canvas.wrapped(text, indent="  ", first=f"{bold('Windows:')} ") if shown else []
 
 
 def window_card(window: Window, canvas: Canvas) -> str:

@@ -225,6 +225,7 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
             str(lease.purpose),
         )
         for lease in leases
+        if not lease.grows
     )
     yield _gauge(
         "grid_boosts",
@@ -232,12 +233,23 @@ def _lending(leases: Sequence[Lease], events: Mapping[str, int]) -> Iterator[Met
         ["state", "delivery", "resource", "purpose"],
         ((key, float(count)) for key, count in sorted(counts.items())),
     )
-    idle = Counter((str(lease.delivery), _kind(lease)) for lease in leases if lease.idle is not None)
+    idle = Counter(
+        (str(lease.delivery), _kind(lease)) for lease in leases if lease.idle is not None and not lease.grows
+    )
     yield _gauge(
         "grid_boosts_idle",
         "Number of leases that their work does not use",
         ["delivery", "resource"],
         ((key, float(count)) for key, count in sorted(idle.items())),
+    )
+    elastic = [lease for lease in leases if lease.elastic is not None]
+    least = sum(lease.resources[CPU] for lease in elastic)
+    grown = sum(lease.capacity[CPU] for lease in elastic) - least
+    yield _gauge(
+        "grid_elastic_cpu_cores",
+        "CPUs of elastic leases: what they always have, and what they have grown by",
+        ["part"],
+        (((part,), units / scale(CPU)) for part, units in (("least", least), ("grown", grown))),
     )
     granted, refused = events.get("granted", 0), events.get("refused", 0)
     yield _counter("grid_boost_requests", "Requests for boosts", "outcome", {"granted": granted, "refused": refused})

@@ -435,6 +435,11 @@ class Lease(Terms):
         return self.notice is not None and self.ending is not None and self.ending.cause is EndCause.IDLE
 
     @property
+    def all_nodes(self) -> frozenset[NodeName]:
+        """The nodes that it concerns: its target, its lenders, and those of what it has grown by."""
+        return frozenset((self.target, *self.sources, *(share.source for share in self.grown)))
+
+    @property
     def needed_nodes(self) -> frozenset[NodeName]:
         """The nodes that it cannot exist without."""
         return frozenset((*self.sources, self.target) if self.delivery.needs_target else self.sources)

@@ -16,6 +16,7 @@ from distributed_grid.leases.view import considered_dicts, ending_of, plan_dict
 from distributed_grid.model.endings import what_happens_then, why_it_ends
 from distributed_grid.model.leases import Cause, Lease
 from distributed_grid.model.requests import Ask, Waiting
+from distributed_grid.model.resources import describe
 from distributed_grid.model.times import instant, parse_instant, stamp
 from distributed_grid.queue.queue import Queue
 from distributed_grid.queue.service import BoostService
@@ -92,6 +93,7 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
     facts = [
         f"{lease.describe()}, priority {lease.priority}, until {_end_of(lease)}",
         f"{lease.cause}, by {lease.requester or 'an unknown caller'} of team {lease.team}",
+        *_its_growth(lease),
         *_its_return(lease),
     ]
     return {
@@ -104,6 +106,16 @@ async def _why_it_is_so(p: EngineContext, lease: Lease) -> Why:
         "expected_start": None,
         "ended_at": None,
     }
+
+
+def _its_growth(lease: Lease) -> list[str]:
+    if lease.elastic is None:
+        return []
+    grown = [f"{describe(lease.kind, share.units)} from {share.source}" for share in lease.grown]
+    has = f"it has {describe(lease.kind, lease.capacity[lease.kind])} now"
+    if not grown:
+        return [f"{has}: nothing more is idle that no request waits for"]
+    return [f"{has}: it has grown by {', '.join(grown)}, and yields that to any request that waits"]
 
 
 def _end_of(lease: Lease) -> str:

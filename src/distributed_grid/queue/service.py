@@ -306,5 +306,5 @@ class BoostService:
     def boosts(self, target: str | None = None) -> list[Lease]:
         """The boosts, and the leases of programs. What an elastic lease has grown by is a part of it."""
         whole = [lease for lease in self._p.ledger if not lease.grows]
-        found = [lease for lease in whole if target is None or target in (lease.target, *lease.sources)]
+        found = [lease for lease in whole if target is None or target in lease.all_nodes]
         return sorted(found, key=attrgetter("allocated_at", "id"))

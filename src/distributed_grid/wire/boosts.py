@@ -16,8 +16,8 @@ class RequestedAmount(TypedDict):
     amount: Annotated[Amount, Field(description="Cores, devices or GB")]
 
 
-class RequestedBounds(TypedDict):
-    """The bounds of a request, also of one that is only planned."""
+class RequestedRange(TypedDict):
+    """How far a request may grow."""
 
     at_most: NotRequired[
         Annotated[
@@ -28,6 +28,11 @@ class RequestedBounds(TypedDict):
             ),
         ]
     ]
+
+
+class RequestedBounds(TypedDict):
+    """The bounds of a request, also of one that is only planned."""
+
     priority: NotRequired[Annotated[Word, Field(description="Default normal")]]
     duration_seconds: NotRequired[Annotated[Amount | None, Field(description="Default 3600")]]
     source_node: NotRequired[Annotated[Name | None, Field(description="The only node that may lend it")]]
@@ -43,7 +48,7 @@ class RequestedBounds(TypedDict):
     delivery: NotRequired[Annotated[Word | None, Field(description="transfer, reserve or auto")]]
 
 
-class PlannedRequest(RequestedAmount, RequestedBounds):
+class PlannedRequest(RequestedAmount, RequestedRange, RequestedBounds):
     """What a request for capacity states. Its meaning is checked in one place, below the API."""
 
 
@@ -71,7 +76,7 @@ class RequestedLayout(TypedDict):
     ]
 
 
-class RequestedTerms(RequestedBounds, RequestedLayout):
+class RequestedTerms(RequestedRange, RequestedBounds, RequestedLayout):
     """The terms of a boost; each may be left out."""
 
     grace_seconds: NotRequired[Amount | None]

@@ -18,6 +18,7 @@ from distributed_grid.loops import ThreadLoop
 if TYPE_CHECKING:
     from distributed_grid.wire.audit import Event
     from distributed_grid.wire.nodes import ClusterStatus
+    from distributed_grid.wire.windows import Window
 
 EVERY_S: Final = 2.0
 _HISTORY_S: Final = 10.0  # nodes are measured every ten seconds
@@ -33,6 +34,7 @@ class Seen:
     status: ClusterStatus
     history: Mapping[str, Series] = field(default_factory=dict)
     events: Sequence[Event] = ()
+    windows: Sequence[Window] = ()
 
 
 Tell = Callable[[Seen | GridError], None]
@@ -45,6 +47,7 @@ class Feed:
         self._client = client
         self._tell = tell
         self._history: dict[str, Series] = {}
+        self._windows: Sequence[Window] = ()
         self._history_due = 0.0
         self._last_event = 0
         self._controller: int | None = None
@@ -77,8 +80,9 @@ class Feed:
         if time.monotonic() >= self._history_due or any(n["name"] not in self._history for n in status["nodes"]):
             nodes = self._client.nodes(history=POINTS)["nodes"]
             self._history = {node["name"]: node["history"]["series"] for node in nodes}
+            self._windows = readable(self._client.windows())
             self._history_due = time.monotonic() + _HISTORY_S
-        return Seen(readable(status), self._history, readable(events))
+        return Seen(readable(status), self._history, readable(events), self._windows)
 
 
 def attempt(call: Callable[[], T]) -> T | GridError:

@@ -20,6 +20,7 @@ from distributed_grid.cli.cluster_view import cordoned_lines, counted, free_of, 
 from distributed_grid.cli.columns import Canvas, Column, Fitted, Form, fit
 from distributed_grid.cli.node_columns import history_column, kinds_of, node_columns, node_styles, sort_key
 from distributed_grid.cli.output import clock, labelled
+from distributed_grid.cli.reserve import window_lines
 from distributed_grid.cli.resource_sharing import waiting_lines
 from distributed_grid.cli.tables import HELD, STATES, bold, ends_at, is_held, leases_of_programs, lenders
 from distributed_grid.cli.top.feed import Seen, attempt
@@ -45,7 +46,7 @@ def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Co
     narrower = [Form("Returned because", [canvas.cut(text, width) for text in why]) for width in (40, 24)]
     return {
         "ends": Column.of("Ends in", ends, right=True),
-        "amount": Column.of("Amount", [labelled(boost["resource_type"], boost["amount"]) for boost in boosts]),
+        "amount": Column.of("Amount", [_amount(boost) for boost in boosts]),
         "source": Column.of("From", [lenders(boost) for boost in boosts]),
         "target": Column.of("To", [str(boost["target_node"]) for boost in boosts]),
         "state": Column.of("State", ["idle" if boost["idle_since"] else str(boost["state"]) for boost in boosts]),
@@ -55,6 +56,14 @@ def boost_columns(boosts: Sequence[Boost], canvas: Canvas) -> tuple[dict[str, Co
         "team": Column.of("Team", [str(boost["team"]) for boost in boosts]),
         "why": Column.of("Returned because", why, *narrower, optional=True),
     }, STATES | soon
+
+
+def _amount(boost: Boost) -> str:
+    """ "4 CPUs"; of an elastic boost what it has, and its range."""
+    kind, most = boost["resource_type"], boost["at_most"]
+    if most is None:
+        return labelled(kind, boost["amount"])
+    return f"{labelled(kind, boost['capacity'].get(kind, 0))} ({boost['amount'] or ''}..{most:g})"
 
 
 def countdown(seconds: float) -> str:
@@ -240,6 +249,7 @@ class Overview(Screen[None]):
                 ]
             )
             lines += waiting_lines(status, canvas, _FIRST_OF_QUEUE)
+            lines += window_lines(self.seen.windows, canvas, _FIRST_OF_QUEUE)
             lines += cordoned_lines(status.get("cordoned", ()), canvas)
         silent = time.monotonic() - self._answered_at
         if self._trouble is not None or silent > _SILENT_S:
