@@ -17,7 +17,6 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ray
@@ -51,17 +50,13 @@ _Parts = dict[str, dict[int, float]]
 """By resource, then by bundle, how much of it a group has on a node."""
 
 
-@dataclass
-class _Gate:
-    plugs: list[Any] = field(default_factory=list)
-
-
 class Extensions:
     """One thread changes an extension at a time; the caller sees to that."""
 
     def __init__(self, nodes: Raylets) -> None:
         self._nodes = nodes
-        self._gates: dict[tuple[str, str], _Gate] = {}
+        self._plugs: dict[tuple[str, str], list[Any]] = {}
+        """By node and group."""
         self._one_at_a_time = threading.Lock()
 
     def set(
@@ -141,7 +136,9 @@ class Extensions:
             in_use[match["name"]] = size - seen.free.get(name, 0.0)
         return {
             group: Extension(
-                ResourceVector.from_ray(has), ResourceVector.from_ray(in_use), marks.get(group, 0.0) < _PLACES
+                ResourceVector.from_ray(has),
+                ResourceVector.from_ray(in_use),
+                shrinks=bool(has) and marks.get(group, 0.0) < _PLACES,
             )
             for group, (has, in_use) in found.items()
         }
@@ -163,23 +160,21 @@ class Extensions:
 
     def _plug(self, node_id: str, group_id: str, cpus: int, *, anywhere: bool) -> None:
         """`anywhere`: the plugs take marks of any bundle of the group there."""
-        gate = self._gates.setdefault((node_id, group_id), _Gate())
-        running = len(ray.wait(gate.plugs, num_returns=len(gate.plugs), timeout=0)[0]) if gate.plugs else 0
-        if len(gate.plugs) - running >= _KINDS:
+        if (key := (node_id, group_id)) in self._plugs:
             return
         marks = {_name(_PLACE, group_id, _SUM): _ONE_PLACE}
         if not anywhere:
             marks |= {_name(_PLACE, group_id, NUMBER): _ONE_PLACE}
+        plugs = self._plugs[key] = []
         for kind in range(_KINDS):
             here = {"ray.io/node-id": node_id, f"grid/plug-{kind}": "!x"}  # true of every node, and makes a kind
             plug = ray.remote(on_node_plug.hold_a_mark).options(
                 name="grid-plug", num_cpus=0, max_retries=0, resources=marks, label_selector=here
             )
-            gate.plugs += [plug.remote() for _ in range(min(_MOST_PLUGS, max(1, cpus)))]
+            plugs += [plug.remote() for _ in range(min(_MOST_PLUGS, max(1, cpus)))]
 
     def _unplug(self, node_id: str, group_id: str) -> None:
-        gate = self._gates.pop((node_id, group_id), None)
-        for plug in () if gate is None else gate.plugs:
+        for plug in self._plugs.pop((node_id, group_id), ()):
             ray.cancel(plug, force=True)
 
 

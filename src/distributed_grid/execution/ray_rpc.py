@@ -203,7 +203,12 @@ def holders_of(raylet: Raylet, kind: str, gcs_address: str) -> tuple[Holder, ...
 def holders_in_bundle(raylet: Raylet, group_id: str, number: int, gcs_address: str) -> tuple[Holder, ...]:
     """The same for one bundle of a placement group, with what each holds of the group."""
     mark = f"_group_{number}_{group_id}"
-    busy = [worker for worker in workers_on(raylet) if any(name.endswith(mark) for name in worker.holds)]
+    # What holds only Ray's mark of the place uses nothing of the bundle.
+    parts = (
+        (worker, [name for name in worker.holds if name.endswith(mark) and not name.startswith("bundle_")])
+        for worker in workers_on(raylet)
+    )
+    busy = [worker for worker, held in parts if held]
     return _first_to_end_first(busy, lambda worker: held_in_group(worker.holds, group_id), gcs_address)
 
 
