@@ -82,7 +82,7 @@ NOTICE_SOON = {
 
 
 # Most limits are there to end a test that hangs, and were written on a machine with nothing else to do.
-_PATIENCE = 0.7
+_PATIENCE = 4.0
 
 
 def until(condition: Callable[[], Any], within_s: float = 20.0, what: str = "the condition") -> Any:

@@ -101,7 +101,7 @@ class LeaseMessages:
         self._lease, self._say, self._files = lease, say, files
         self._shown: tuple[BoostEnding, bool] | None = None
         self._idle: IdleMessage | None = None
-        self._capacity: Amounts = {}
+        self._capacity: Amounts | None = None
         self._look_at_capacity()
 
     def look(self, who: str = "The program") -> Reclaim | None:
