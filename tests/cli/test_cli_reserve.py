@@ -170,3 +170,8 @@ def test_a_holder_goes_on_trying_to_renew_what_a_window_needs_in_case_it_is_canc
     assert keeper.ended is None
     now = 59.0
     assert keeper.is_due
+
+
+def test_a_window_promises_no_range(served: ServedGrid) -> None:
+    error = refusal("reserve", "create", "w", "b", "cpu", "2..4", "--at", "daily 09:00", "--for", "1h")
+    assert error.message == "A window promises a fixed amount, not a range"

@@ -89,11 +89,12 @@ class Sweep:
             return {"nodes": [], "capacity": []}
 
     def ended(self) -> dict[str, Any]:
-        """What it printed; all its tasks are done."""
+        """What it printed; all its tasks are done. Ray may print last, when it runs a task again."""
         (self.folder / "stop").touch()
         out, errors = self.process.communicate(timeout=200)
         assert self.process.returncode == 0, errors + out
-        return json.loads(out.splitlines()[-1])
+        (found,) = (line for line in out.splitlines() if line.startswith('{"all"'))
+        return json.loads(found)
 
 
 def extension(grid: LiveGrid, name: str) -> float:

@@ -156,6 +156,7 @@ def test_work_that_is_in_the_way_has_its_grace_period_and_then_the_youngest_ends
     assert lab.clock.now - asked >= 10.0, "the work had its grace period"
     left = [pid for pid in pids if pid in lab.cluster.running()]
     assert len(left) == len(pids) - 1, "no more work ended than was needed"
+    assert lease.id not in lab.parts.notes, "its status no longer says that work is in the way"
     assert cpus(lab, lease) == 11
     ended(lab)
 

@@ -1,5 +1,6 @@
 """A request is checked once, at the edge: whatever makes no sense is refused there, and says so."""
 
+import re
 from typing import Any
 
 import pytest
@@ -250,3 +251,42 @@ def test_a_command_repeats_who_may_lend_it_and_how_many_together() -> None:
     assert command(make_ask(_body(max_sources=3)), queued=True) == (
         "grid resource-sharing request gpu-master cpu 2 --max-sources 3"
     )
+
+
+RANGES = {
+    "5..2": "must end above its beginning",
+    "2..2": "must end above its beginning",
+    "2...4": "'2...4' is not a range",
+    "..": "'..' is not a range",
+    "2..": "'2..' is not a range",
+    "2..x": "'x' is not a number",
+}
+
+
+@pytest.mark.parametrize(("given", "why"), RANGES.items())
+def test_a_wrong_range_is_refused_with_what_is_wrong(given: str, why: str) -> None:
+    with pytest.raises(InvalidAmount, match=re.escape(why)):
+        make_ask(reservation("head", {"cpu": given}))
+
+
+@pytest.mark.parametrize(
+    ("amounts", "terms", "why"),
+    [
+        ({"gpu": "1..2"}, {}, "A range is for CPUs, not for GPUs"),
+        ({"gpu": "1", "cpu": "1..4"}, {}, "does not go with GPUs"),
+        ({"cpu": "..4", "memory": "2"}, {}, "is for one kind"),
+        ({"cpu": "1..4"}, {"members": 2}, "not for one on each of several nodes"),
+    ],
+)
+def test_what_cannot_grow_is_refused(amounts: dict[str, str], terms: dict[str, int], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(why)):
+        make_ask(reservation("head", amounts, **terms))
+
+
+def test_a_range_is_a_least_amount_that_grows_and_its_command_says_so() -> None:
+    run = make_ask(reservation("head", {"cpu": "2..16", "memory": "4"}, purpose="run"))
+    assert (run.amounts, run.is_cap) == ("2 to 16 CPUs, 4 GB of memory", False)
+    assert command(run) == "grid run --cpus 2..16 --memory 4"
+    limit = make_ask(reservation("head", {"cpu": "..16"}, purpose="run"))
+    assert (limit.amounts, limit.is_cap) == ("up to 16 CPUs", True)
+    assert command(limit) == "grid run --cpus ..16"

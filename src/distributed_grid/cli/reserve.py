@@ -65,10 +65,15 @@ def create(
     **options: Unpack[CapacityOptions],
 ) -> None:
     """Promise AMOUNT of a resource to TARGET whenever the window NAME begins. Memory is in GB."""
+    from distributed_grid.errors import InvalidRequest
     from distributed_grid.model.windows import check_window_name, parse_schedule
 
     bounds: CapacityOptions = {**options, "duration": length}
-    body, _ = requested(bounds, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=reclaim_url)
+    body, ask = requested(bounds, grace_seconds=grace, on_grace_end=on_grace_end, reclaim_url=reclaim_url)
+    if ask.elastic is not None:
+        raise InvalidRequest(
+            "A window promises a fixed amount, not a range", try_next="Promise what the work needs at least."
+        )
     named = {"name": check_window_name(name), "at": str(parse_schedule(at)), "time_zone": tz}
     window: WindowRequest = cast("WindowRequest", {**body, **named})
     show(client.create_window(window), as_json, lambda made: window_card(made, Canvas.here()))

@@ -14,7 +14,6 @@ yet, and take some of the marks that are freed. A freed CPU without a mark stays
 """
 
 import re
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,7 +22,7 @@ import ray
 
 from distributed_grid.decide.monitoring.naming import Raylet
 from distributed_grid.execution import ray_rpc
-from distributed_grid.execution.packing import on_node_plug
+from distributed_grid.execution.packing import on_node
 from distributed_grid.execution.port import Extension, NodeView, Raylets, RayletSilent, RayMap
 from distributed_grid.model.resources import CPU, ResourceVector, scale
 
@@ -57,7 +56,6 @@ class Extensions:
         self._nodes = nodes
         self._plugs: dict[tuple[str, str], list[Any]] = {}
         """By node and group."""
-        self._one_at_a_time = threading.Lock()
 
     def set(
         self, raylet: Raylet, group_id: str, more: ResourceVector, *, insists: bool, ends: bool = False
@@ -83,14 +81,14 @@ class Extensions:
             marks |= {number: 0.0 for number in marks if insists or number == NUMBER}
             self._lower(raylet, group_id, parts, {(_PLACE, number): size for number, size in marks.items()})
             marks = {number: parts.get(_PLACE, {}).get(number, 0.0) for number in marks}
-        self._raise(raylet, group_id, parts, {kind: max(wanted.get(kind, 0.0), reached[kind]) for kind in kinds}, marks)
-        with self._one_at_a_time:
-            if is_over:
-                over = ResourceVector.from_ray(reached) - more
-                self._plug(raylet.node_id, group_id, -(-over[CPU] // scale(CPU)), anywhere=insists)
-            else:
-                self._unplug(raylet.node_id, group_id)
-        return ResourceVector.from_ray({kind: max(wanted.get(kind, 0.0), reached[kind]) for kind in kinds})
+        has = {kind: max(wanted.get(kind, 0.0), reached[kind]) for kind in kinds}
+        self._raise(raylet, group_id, parts, has, marks)
+        if is_over:
+            over = ResourceVector.from_ray(reached) - more
+            self._plug(raylet.node_id, group_id, -(-over[CPU] // scale(CPU)), anywhere=insists)
+        else:
+            self._unplug(raylet.node_id, group_id)
+        return ResourceVector.from_ray(has)
 
     def _lower(self, raylet: Raylet, group_id: str, parts: _Parts, to: Mapping[tuple[str, int], float]) -> None:
         """Lower parts of bundles, as far as no work holds them; `parts` then has what was reached."""
@@ -168,7 +166,7 @@ class Extensions:
         plugs = self._plugs[key] = []
         for kind in range(_KINDS):
             here = {"ray.io/node-id": node_id, f"grid/plug-{kind}": "!x"}  # true of every node, and makes a kind
-            plug = ray.remote(on_node_plug.hold_a_mark).options(
+            plug = ray.remote(on_node.hold_a_place).options(
                 name="grid-plug", num_cpus=0, max_retries=0, resources=marks, label_selector=here
             )
             plugs += [plug.remote() for _ in range(min(_MOST_PLUGS, max(1, cpus)))]

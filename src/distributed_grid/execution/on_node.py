@@ -105,3 +105,9 @@ def kill_workers(pids: list[int]) -> list[int]:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
     return killed
+
+
+def hold_a_place() -> None:
+    """Holds what its task was given, and does nothing, until it is cancelled."""
+    while True:
+        time.sleep(3600)

@@ -228,16 +228,11 @@ class Applier:
         async with self._extending:
             growth = [lease for lease in growth_of(whole, self._ledger) if lease.source == source]
             more = total([lease.resources for lease in growth if lease.state is LeaseState.ACTIVE])
-            return await self._extend(whole.delivery, raylet, whole.held_by, more, insists=insists)
-
-    async def _extend(
-        self, delivery: Delivery, raylet: Raylet, group: str, more: ResourceVector, *, insists: bool = True
-    ) -> ResourceVector | None:
-        extend = partial(self._cluster.mechanisms[delivery].extend, raylet, group, more, insists=insists)
-        try:
-            return await threads.ENGINE.run(extend)
-        except (RayletGone, RayletSilent):
-            return None
+            change = self._cluster.mechanisms[whole.delivery].extend
+            try:
+                return await threads.ENGINE.run(partial(change, raylet, whole.held_by, more, insists=insists))
+            except (RayletGone, RayletSilent):
+                return None
 
     async def extensions(self) -> dict[tuple[NodeName, str], Extension]:
         """By node and group: what groups have there beside their bundles."""

@@ -72,14 +72,12 @@ class ElasticLeases:
         growth = growth_of(whole, p.ledger)
         for source in {lease.source for lease in growth} | there.keys():
             here = [lease for lease in growth if lease.source == source and lease.state is LeaseState.ACTIVE]
-            shown = there.get(source)
-            has = ResourceVector() if shown is None else shown.has
-            shrinks = (
-                shown is not None and shown.shrinks and len(here) == len([g for g in growth if g.source == source])
-            )
-            if shrinks or has != total([lease.resources for lease in here]):
+            shown = there.get(source, Extension(ResourceVector(), ResourceVector()))
+            is_returning = any(lease.source == source and lease.is_winding_down for lease in growth)
+            was_left = shown.shrinks and not is_returning  # by a controller that has ended
+            if was_left or shown.has != total([lease.resources for lease in here]):
                 await p.applier.extend(whole, source)
-            self._mark_unused(here, ResourceVector() if shown is None else shown.in_use)
+            self._mark_unused(here, shown.in_use)
         count_growth(p, whole)
 
     def _mark_unused(self, growth: list[Lease], in_use: ResourceVector) -> None:
@@ -139,6 +137,7 @@ async def is_growth_given_back(p: EngineContext, growth: Lease) -> bool:
     if reached is None:
         return False
     if _may_go(p, whole, growth, reached):
+        p.notes.pop(whole.id, None)
         return True
     left_s = ((growth.deadline or p.now()) - p.now()).total_seconds()
     if left_s > 0:
@@ -152,6 +151,7 @@ async def is_growth_given_back(p: EngineContext, growth: Lease) -> bool:
     for _ in range(_TRIES):
         reached = await p.applier.extend(whole, growth.source, insists=True)
         if reached is not None and _may_go(p, whole, growth, reached):
+            p.notes.pop(whole.id, None)
             return True
         await asyncio.sleep(_TRY_S)
     return False

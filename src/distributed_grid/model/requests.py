@@ -1,5 +1,6 @@
 """User requests, validated once at the edge; and requests in the queue."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -164,12 +165,16 @@ def request_body(target: NodeName, amounts: "Mapping[str, Amount]", **terms: "Un
             try_next="Ask for fixed amounts, or for a range of CPUs without GPUs.",
         )
     if _is_range(amount):
-        least, _, most = str(amount).partition("..")
-        amount, terms = least.strip() or "0", {**terms, "at_most": most.strip()}
+        if (given := _RANGE.fullmatch(str(amount))) is None:
+            raise InvalidAmount(f"{amount!r} is not a range", try_next="Give one such as 2..16, or ..16 for a limit.")
+        amount, terms = given["least"] or "0", {**terms, "at_most": given["most"]}
     body: BoostRequest = {"target_node": target, "resource_type": kind, "amount": amount, **terms}
     if along:
         body["along"] = dict(along)
     return cast("BoostRequest", {key: value for key, value in body.items() if value is not None})
+
+
+_RANGE: Final = re.compile(r"\s*(?P<least>[^.\s]+(\.[^.\s]+)?)?\s*\.\.\s*(?P<most>[^.\s]+(\.[^.\s]+)?)\s*")
 
 
 def _is_range(amount: object) -> bool:
@@ -360,7 +365,7 @@ def _units_and_most(kind: str, body: "RequestedBoost") -> tuple[int, int]:
     if most <= units:
         raise InvalidAmount(
             f"A range must end above its beginning: {amount}..{at_most}",
-            try_next=f"{at_most}..{amount}, or {amount} alone for an amount that does not change.",
+            try_next=f"Give a range such as 2..16, or {at_most} alone for an amount that does not change.",
         )
     return units, most
 
